@@ -1,0 +1,71 @@
+"""Errors of a call. Problems in a document are findings instead (:mod:`selector.values`).
+
+Every error is one line: where, what was seen, what is allowed, what to do. ``code`` is stable.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AttnselError",
+    "ContradictionError",
+    "ManifestError",
+    "UnknownBackendError",
+    "UnknownDeviceError",
+    "UnknownFieldError",
+    "UnknownModelError",
+    "ValueRefusedError",
+]
+
+
+class AttnselError(Exception):
+    """Base of all errors that attnsel raises on purpose; ``code`` is stable across versions."""
+
+    code = "ATTNSEL"
+
+
+class ManifestError(AttnselError, ValueError):
+    """A manifest has findings of severity error; ``findings`` lists them all."""
+
+    code = "MANIFEST"
+
+    def __init__(self, findings: tuple[object, ...]) -> None:
+        self.findings = findings
+        count = len(findings)
+        more = f" (and {count - 1} more)" if count > 1 else ""
+        super().__init__(f"{findings[0]}{more}")
+
+
+class UnknownFieldError(AttnselError, LookupError):
+    """A field name is in no vocabulary."""
+
+    code = "UNKNOWN_FIELD"
+
+
+class ValueRefusedError(AttnselError, ValueError):
+    """A value does not have the field's type or is not in its vocabulary."""
+
+    code = "VALUE"
+
+
+class ContradictionError(AttnselError, ValueError):
+    """Two values cannot both hold: no such request exists."""
+
+    code = "CONTRADICTION"
+
+
+class UnknownDeviceError(AttnselError, LookupError):
+    """An architecture or product name is not known."""
+
+    code = "UNKNOWN_DEVICE"
+
+
+class UnknownBackendError(AttnselError, LookupError):
+    """A backend name is not in the manifest."""
+
+    code = "UNKNOWN_BACKEND"
+
+
+class UnknownModelError(AttnselError, ValueError):
+    """A model preset or ``config.json`` cannot be read as attention layers."""
+
+    code = "UNKNOWN_MODEL"

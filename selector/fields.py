@@ -1,0 +1,439 @@
+"""The vocabulary: every field a rule may speak of, its type, and its spellings.
+
+A field has one of five types. ``integer``, ``boolean`` and ``name`` hold values of that kind;
+``capability`` is a CUDA compute capability, written ``"major.minor"`` and held as the integer
+``100 * major + minor`` so that ranges are ranges; ``presence`` is a boolean whose input may be the
+thing itself (a soft cap of 30.0 is "present").
+
+Two symbols stand beside values: ``unset`` (not given) and ``absent`` (there is no such thing).
+
+What an entry of a manifest means when it says nothing about a field depends on the field's role:
+``core`` fields must be stated; a ``feature`` nobody claims is not there, so only its ``off`` value
+is accepted; a ``context`` field (sizes of the deployment, of the request) restricts nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Literal
+
+from selector.domains import ANY, Domain, Value
+from selector.errors import UnknownFieldError, ValueRefusedError
+
+__all__ = [
+    "BUILTIN",
+    "Field",
+    "Vocabulary",
+    "capability_text",
+    "parse_capability",
+    "parse_capability_set",
+    "show",
+    "show_domain",
+]
+
+Type = Literal["boolean", "integer", "name", "capability", "presence"]
+Role = Literal["core", "feature", "context"]
+
+UNSET, ABSENT = "unset", "absent"
+_SYMBOLS = (UNSET, ABSENT)
+
+KV_DTYPES = (
+    "auto float16 bfloat16 float32 fp8 fp8_e4m3 fp8_e5m2 fp8_inc fp8_ds_mla nvfp4 nvfp4_4over6 "
+    "nvfp4_ds_mla turboquant_k8v4 turboquant_4bit_nc turboquant_k3v4_nc turboquant_3bit_nc "
+    "octave_k3v4 octave_k3v3 octave_k3v3_compact ultraquant_4bit int8 int4_per_token_head "
+    "int8_per_token_head fp8_per_token_head"
+).split()
+"""KV cache dtypes; the list is that of vLLM 0.33.0's ``CacheDType`` plus FlashInfer's ``int8``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of the vocabulary.
+
+    ``values`` is the closed list of names for a ``name`` field (empty: any name). ``off`` is the
+    value that asks for nothing, for features. ``low`` is the least sensible integer.
+    """
+
+    name: str
+    type: Type
+    role: Role
+    description: str
+    values: tuple[str, ...] = ()
+    off: Value | None = None
+    low: int = 0
+    symbols: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
+
+    def unstated(self) -> Domain | None:
+        """What an entry accepts when it says nothing: a set, or ``None`` when it must say."""
+        if self.role == "core":
+            return None
+        if self.role == "feature" and self.off is not None:
+            return Domain.of(self.off)
+        return ANY
+
+    def universe(self) -> Domain:
+        """Every value the field can have: what "unknown" stands for."""
+        symbols = Domain.of(*self.symbols)
+        if self.type in ("boolean", "presence"):
+            return Domain.of(True, False) | symbols
+        if self.type == "name":
+            return (Domain.of(*self.values) if self.values else ANY) | symbols
+        return Domain.between(self.low, None) | symbols
+
+    def read(self, raw: object) -> Value | Domain:
+        """Normalises an input to a value, or to the set of values it can mean.
+
+        Raises:
+            ValueRefusedError: the input is not of the field's type or not in its vocabulary.
+        """
+        if raw is None or raw == UNSET or raw == ABSENT:
+            symbol = raw if isinstance(raw, str) else (self.symbols[0] if self.symbols else None)
+            if symbol in self.symbols:
+                return str(symbol)
+            raise self._refuse(raw)
+        if self.type == "presence":
+            return self._read_presence(raw)
+        if self.type == "boolean":
+            return self._read_boolean(raw)
+        if self.type == "capability":
+            return parse_capability(str(raw))
+        if self.type == "integer":
+            return self._read_integer(raw)
+        return self._read_name(raw)
+
+    def _read_boolean(self, raw: object) -> bool:
+        if isinstance(raw, bool):
+            return raw
+        if isinstance(raw, str) and raw.lower() in ("true", "false"):
+            return raw.lower() == "true"
+        raise self._refuse(raw)
+
+    def _read_presence(self, raw: object) -> bool:
+        if isinstance(raw, bool):
+            return raw
+        if isinstance(raw, int | float):
+            return raw > 0
+        try:
+            return float(str(raw)) > 0
+        except ValueError:
+            return self._read_boolean(raw)
+
+    def _read_integer(self, raw: object) -> Value | Domain:
+        if isinstance(raw, bool) and UNSET in self.symbols:  # has_sliding_window=true
+            return Domain.between(max(1, self.low), None) if raw else UNSET
+        if isinstance(raw, str) and UNSET in self.symbols and raw.lower() in ("true", "false"):
+            return self._read_integer(raw.lower() == "true")
+        number = raw
+        if isinstance(raw, float) and raw.is_integer():
+            number = int(raw)
+        elif isinstance(raw, str) and re.fullmatch(r"-?\d{1,18}", raw):
+            number = int(raw)
+        if isinstance(number, bool) or not isinstance(number, int) or number < self.low:
+            raise self._refuse(raw)
+        return number
+
+    def _read_name(self, raw: object) -> str:
+        text = str(raw)
+        for prefix in ("torch.", "AttentionType."):
+            text = text.removeprefix(prefix)
+        if text.isupper():
+            text = text.lower()
+        text = _NAME_SPELLINGS.get(text, text)
+        if not isinstance(raw, str) or (self.values and text not in self.values):
+            raise self._refuse(raw)
+        return text
+
+    def _refuse(self, raw: object) -> ValueRefusedError:
+        shown = "nothing" if raw is None else str(raw)[:60]
+        if self.type == "integer":
+            allowed = f"a whole number of at least {self.low}"
+        elif self.type == "name":
+            allowed = ", ".join(self.values) if self.values else "a name"
+        elif self.type == "capability":
+            allowed = 'a compute capability such as "12.0"'
+        else:
+            allowed = "true or false"
+        if self.symbols:
+            allowed += f", or {' or '.join(self.symbols)}"
+        near = get_close_matches(shown, self.values, 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        return ValueRefusedError(f"{self.name} {shown} is not {allowed}{hint}")
+
+
+_NAME_SPELLINGS = {
+    "half": "float16",
+    "fp16": "float16",
+    "bf16": "bfloat16",
+    "float": "float32",
+    "fp32": "float32",
+    "fp8_e4m3fn": "fp8_e4m3",
+    "float8_e4m3fn": "fp8_e4m3",
+    "float8_e5m2": "fp8_e5m2",
+}
+
+
+def _feature(name: str, description: str, *aliases: str) -> Field:
+    return Field(name, "boolean", "feature", description, off=False, aliases=aliases)
+
+
+def _size(name: str, description: str, *aliases: str, low: int = 1, symbols: str = "") -> Field:
+    return Field(
+        name,
+        "integer",
+        "context",
+        description,
+        low=low,
+        symbols=tuple(symbols.split()),
+        aliases=aliases,
+    )
+
+
+BUILTIN: tuple[Field, ...] = (
+    Field(
+        "platform",
+        "name",
+        "core",
+        "Kind of device.",
+        values=("cuda", "rocm", "xpu", "tpu", "npu", "cpu"),
+    ),
+    Field(
+        "capability",
+        "capability",
+        "core",
+        'CUDA compute capability, "major.minor"; absent on devices that have none.',
+        symbols=(ABSENT,),
+        aliases=("compute_capability", "arch"),
+    ),
+    _feature("mla", "Multi-head latent attention over a compressed KV cache.", "use_mla"),
+    _feature("sparse", "Attention to the top-k tokens an indexer picked.", "use_sparse"),
+    Field(
+        "head_size",
+        "integer",
+        "core",
+        "Elements of one query/key head; for MLA the latent plus the rotary part "
+        "(kv_lora_rank + qk_rope_head_dim).",
+        low=1,
+        aliases=("head_dim",),
+    ),
+    Field(
+        "dtype",
+        "name",
+        "core",
+        "Element type of queries and output.",
+        values=("float16", "bfloat16", "float32", "fp8_e4m3", "fp8_e5m2"),
+        aliases=("torch_dtype",),
+    ),
+    Field(
+        "kv_cache_dtype",
+        "name",
+        "core",
+        "Element type or packed layout of the KV cache; auto follows dtype.",
+        values=tuple(KV_DTYPES),
+        symbols=(UNSET,),
+    ),
+    Field(
+        "block_size",
+        "integer",
+        "core",
+        "Tokens in one page of the KV cache; unset leaves it to the backend.",
+        low=1,
+        symbols=(UNSET,),
+        aliases=("page_size", "kv_block_size"),
+    ),
+    Field(
+        "attn_type",
+        "name",
+        "core",
+        "Which tokens a query sees: decoder (causal self), encoder (self), encoder_only "
+        "(self, no KV cache), encoder_decoder (cross).",
+        values=("decoder", "encoder", "encoder_only", "encoder_decoder"),
+    ),
+    _feature("sink", "Learned attention sinks in the softmax.", "has_sink", "sinks"),
+    Field(
+        "sliding_window",
+        "integer",
+        "feature",
+        "Tokens a query may look back; unset for full attention.",
+        off=UNSET,
+        low=1,
+        symbols=(UNSET,),
+        aliases=("has_sliding_window",),
+    ),
+    Field(
+        "soft_cap",
+        "presence",
+        "feature",
+        "Whether logits are soft-capped (tanh).",
+        off=False,
+        aliases=("logits_soft_cap", "attn_logit_softcapping"),
+    ),
+    _feature("alibi", "Linear position biases added to the logits.", "has_alibi"),
+    _feature("chunked", "Chunked local attention: queries see their own chunk only."),
+    _feature("mm_prefix", "Bidirectional attention over multimodal prefix tokens.", "use_mm_prefix"),
+    _feature("non_causal", "Decoder-type attention without the causal mask.", "use_non_causal"),
+    _feature(
+        "per_head_quant_scales", "One KV quantisation scale per head.", "use_per_head_quant_scales"
+    ),
+    _feature("rswa", "Windowed attention with rotating roles of layers.", "use_rswa"),
+    _feature("batch_invariant", "Results must not depend on the batch.", "use_batch_invariant"),
+    _feature("kv_connector", "KV blocks move to or from another process.", "use_kv_connector"),
+    _feature("pcp", "Prefill context parallel.", "use_pcp"),
+    _feature("dcp", "Decode context parallel.", "use_dcp"),
+    _feature(
+        "adaptive_verification",
+        "Query lengths on the device may be shorter than the host's.",
+        "use_adaptive_verification",
+    ),
+    Field(
+        "dense_prefill",
+        "boolean",
+        "context",
+        "The layer's own contract: its prefill may be computed densely, for sequences no longer "
+        "than index_topk, without changing the result.",
+    ),
+    _size("num_heads", "Query heads on one tensor-parallel rank.", symbols=UNSET),
+    _size("num_kv_heads", "KV heads on one tensor-parallel rank.", symbols=UNSET),
+    _size("gqa_group", "Query heads per KV head.", symbols=UNSET),
+    _size("v_head_size", "Elements of one value head.", "v_head_size_total", symbols=UNSET),
+    _size("q_lora_rank", "MLA: rank of the query projection.", low=0, symbols=ABSENT),
+    _size("kv_lora_rank", "MLA: rank of the KV latent.", low=0, symbols=ABSENT),
+    _size("qk_nope_head_dim", "MLA: query/key elements without rotary.", low=0, symbols=ABSENT),
+    _size("qk_rope_head_dim", "MLA: query/key elements with rotary.", low=0, symbols=ABSENT),
+    _size("v_head_dim", "MLA: value elements of a head.", low=0, symbols=ABSENT),
+    _size("index_topk", "Sparse: tokens the indexer keeps per query.", low=0, symbols=ABSENT),
+    _size("tp_size", "Tensor-parallel ranks.", "tensor_parallel_size", "tp"),
+    _size("pp_size", "Pipeline-parallel stages.", "pipeline_parallel_size", "pp"),
+    _size("dcp_size", "Decode-context-parallel ranks.", "decode_context_parallel_size"),
+    _size("pcp_size", "Prefill-context-parallel ranks.", "prefill_context_parallel_size"),
+    _size("query_len", "Request: new tokens; in a batch rule, the longest prefill's."),
+    _size("seq_len", "Request: new plus cached tokens; in a batch rule, the longest prefill's."),
+    _size("context_len", "Request: cached tokens; in a batch rule, the longest.", low=0),
+    Field("has_context", "boolean", "context", "Request: whether any token is cached already."),
+    _size("num_prefills", "Batch: requests that are prefills.", low=0),
+)
+
+
+class Vocabulary:
+    """Fields by name and by alias; immutable.
+
+    Args:
+        extra: fields, derived values and facts that a manifest declares beside the built-in ones.
+    """
+
+    def __init__(self, extra: Iterable[Field] = ()) -> None:
+        self.fields: Mapping[str, Field] = {f.name: f for f in (*BUILTIN, *extra)}
+        self._names = {a: f.name for f in self.fields.values() for a in (f.name, *f.aliases)}
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.fields
+
+    def field(self, name: str) -> Field:
+        """The field called ``name`` or aliased so.
+
+        Raises:
+            UnknownFieldError: no field has that name; the nearest one is named.
+        """
+        try:
+            return self.fields[self._names[name]]
+        except KeyError:
+            near = get_close_matches(name, self._names, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise UnknownFieldError(f'unknown field "{name[:60]}"{hint}') from None
+
+
+def parse_capability(text: str) -> int:
+    """Reads ``"12.0"``, ``sm120``, ``sm_120a`` or ``120`` as ``100 * major + minor``.
+
+    Raises:
+        ValueRefusedError: the text is none of these.
+    """
+    text = text.strip()
+    dotted = re.fullmatch(r"(?:sm_?)?(\d{1,2})\.(\d{1,2})", text, re.IGNORECASE)
+    if dotted:
+        return int(dotted[1]) * 100 + int(dotted[2])
+    joined = re.fullmatch(r"(?:sm_?|compute_?)?(\d{1,2})(\d)[af]?", text, re.IGNORECASE)
+    if joined:
+        return int(joined[1]) * 100 + int(joined[2])
+    raise ValueRefusedError(
+        f'compute capability "{text[:60]}" is not major.minor; write "12.0", sm120 or sm_120a'
+    )
+
+
+def capability_text(code: int) -> str:
+    """``1200`` → ``"12.0"``."""
+    return f"{code // 100}.{code % 100}"
+
+
+def parse_capability_set(text: str) -> Domain:
+    """Reads a set of capabilities: ``"9.0"``, ``9.x``, ``>=8.0``, ``<9.0`` or ``8.0..12.1``.
+
+    Raises:
+        ValueRefusedError: the text is none of these.
+    """
+    if found := re.fullmatch(r"(\d{1,2})\.x", text):
+        major = int(found[1]) * 100
+        return Domain.between(major, major + 99)
+    if found := re.fullmatch(r"(\d{1,2}\.\d{1,2})\.\.(\d{1,2}\.\d{1,2})", text):
+        return Domain.between(parse_capability(found[1]), parse_capability(found[2]))
+    if found := re.fullmatch(r"(>=|<)\s*(\d{1,2}\.\d{1,2})", text):
+        code = parse_capability(found[2])
+        return Domain.between(code, None) if found[1] == ">=" else Domain.between(0, code - 1)
+    if re.fullmatch(r"\d{1,2}\.\d{1,2}", text):
+        return Domain.of(parse_capability(text))
+    raise ValueRefusedError(
+        f'capability "{text[:60]}" is not "9.0", 9.x, ">=8.0", "<9.0" or "8.0..12.1"'
+    )
+
+
+def show(field: Field, value: Value) -> str:
+    """A value as the manifest writes it: ``1200`` → ``12.0`` for a capability."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int) and field.type == "capability":
+        return capability_text(value)
+    return f"{value:,}" if isinstance(value, int) and field.name.endswith("_len") else str(value)
+
+
+def show_domain(field: Field, domain: Domain) -> str:
+    """A set in words: ``64, 128``, ``multiples of 8 up to 256, or unset``, ``12.x``, ``any``."""
+    if domain.is_empty():
+        return "nothing"
+    if domain == ANY or (field.universe() <= domain and not field.role == "core"):
+        return "any"
+    parts: list[str] = []
+    for span in sorted(domain.spans, key=lambda s: (s.low is not None, s.low or 0)):
+        low, high = span.low, span.high
+        if low is not None and low == high:
+            parts.append(show(field, low))
+            continue
+        if field.type == "capability" and low is not None and high is not None:
+            whole = low % 100 == 0 and high == low + 99
+            text = f"{low // 100}.x" if whole else f"{show(field, low)}–{show(field, high)}"
+        else:
+            text = _show_range(field, low, high, span.step)
+        if span.holes:
+            text += f" except multiples of {', '.join(map(str, sorted(span.holes)))}"
+        parts.append(text)
+    names = sorted(str(n).lower() if isinstance(n, bool) else n for n in domain.names)
+    if domain.all_names_but:
+        parts.append(f"any name but {', '.join(names)}" if names else "any name")
+    else:
+        parts.extend(names)
+    return ", ".join(parts)
+
+
+def _show_range(field: Field, low: int | None, high: int | None, step: int) -> str:
+    if low is not None and low <= max(field.low, step):
+        low = None
+    lead = "" if step == 1 else f"multiples of {step} "
+    if low is None and high is None:
+        return lead.strip() or "any number"
+    if low is None and high is not None:
+        return f"{lead}up to {show(field, high)}"
+    if high is None and low is not None:
+        return f"{lead}from {show(field, low)}"
+    return f"{lead}{show(field, low or 0)}–{show(field, high or 0)}"

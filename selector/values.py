@@ -1,0 +1,412 @@
+"""The values that flow through attnsel: questions, decisions, findings. Frozen, no I/O.
+
+Words are those of ``docs/words.md``. Everything here can be turned into JSON with
+``msgspec.to_builtins`` and validates against the schema of the same name in ``schemas/``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import msgspec
+
+from selector.domains import Domain, Value
+from selector.errors import ContradictionError
+from selector.fields import Vocabulary, parse_capability
+
+__all__ = [
+    "Candidate",
+    "Choice",
+    "Coercion",
+    "Condition",
+    "Device",
+    "Facts",
+    "Finding",
+    "Layer",
+    "LayerGroup",
+    "ManifestRef",
+    "Model",
+    "Origin",
+    "Outcome",
+    "PathOff",
+    "Phase",
+    "Policy",
+    "Position",
+    "Rejection",
+    "Request",
+    "Resolution",
+    "Severity",
+    "Verdict",
+]
+
+
+class Phase(StrEnum):
+    """What a request is for a backend."""
+
+    PREFILL = "prefill"
+    DECODE = "decode"
+
+
+class Outcome(StrEnum):
+    """What became of a candidate."""
+
+    SELECTED = "selected"
+    ELIGIBLE = "eligible"
+    CONDITIONAL = "conditional"
+    DENIED = "denied"
+    PINNED = "pinned"
+    UNAVAILABLE = "unavailable"
+    UNSUPPORTED = "unsupported"
+
+
+class Severity(StrEnum):
+    """How bad a finding is; only errors make a manifest unusable."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+class Position(NamedTuple):
+    """A place in a file: line and column count from 1."""
+
+    file: str
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+class Finding(msgspec.Struct, frozen=True, order=True):
+    """What lint, verify or drift says of a manifest. Sorts by place, then code."""
+
+    file: str
+    line: int
+    column: int
+    code: str
+    severity: Severity
+    message: str
+    fix: str = ""
+
+    def __str__(self) -> str:
+        tail = f"; {self.fix}" if self.fix else ""
+        return f"{self.file}:{self.line}:{self.column}: {self.code} {self.message}{tail}"
+
+
+class Device(msgspec.Struct, frozen=True):
+    """A device to plan for.
+
+    Attributes:
+        platform: ``cuda``, ``rocm``, ``cpu``, …
+        capability: compute capability as ``"major.minor"``; ``None`` where there is none.
+        product: the product name asked for, if any.
+    """
+
+    platform: str
+    capability: str | None = None
+    product: str | None = None
+
+    @property
+    def code(self) -> int | None:
+        """The capability as ``100 * major + minor``."""
+        return None if self.capability is None else parse_capability(self.capability)
+
+    def __str__(self) -> str:
+        where = self.capability or self.platform
+        return f"{self.product} ({where})" if self.product else where
+
+
+class Layer(msgspec.Struct, frozen=True):
+    """What the model needs of an attention layer: values of the vocabulary's fields.
+
+    A field that is missing is unknown, except features, which are off, and ``block_size``, which
+    is left to the backend. Build one with :meth:`of`, which checks names and values.
+
+    Head counts are those of one tensor-parallel rank.
+    """
+
+    fields: Mapping[str, Value | Domain]
+
+    @classmethod
+    def of(cls, vocabulary: Vocabulary | None = None, /, **values: object) -> Layer:
+        """A layer from field values; vLLM's spellings are accepted.
+
+        Raises:
+            UnknownFieldError: a name is no field.
+            ValueRefusedError: a value is not of the field's type or vocabulary.
+            ContradictionError: one field is given twice with different values.
+        """
+        return cls.read(values, vocabulary)
+
+    @classmethod
+    def read(cls, values: Mapping[str, object], vocabulary: Vocabulary | None = None) -> Layer:
+        """The same as :meth:`of`, from a mapping."""
+        words = vocabulary or Vocabulary()
+        read: dict[str, Value | Domain] = {}
+        for name, raw in values.items():
+            field = words.field(name)
+            value = field.read(raw)
+            if field.name in read and read[field.name] != value:
+                raise ContradictionError(f"{field.name} is given twice, with different values")
+            read[field.name] = value
+        return cls(MappingProxyType(read))
+
+    def replace(self, **values: object) -> Layer:
+        """The same layer with these fields changed."""
+        changed = Layer.of(**values).fields
+        return Layer(MappingProxyType({**self.fields, **changed}))
+
+    def get(self, name: str) -> Value | Domain | None:
+        """The value of a field, or ``None`` when it is unknown."""
+        return self.fields.get(name)
+
+
+class Request(msgspec.Struct, frozen=True):
+    """One request at one step.
+
+    Attributes:
+        query_len: new tokens of this step; ``None`` when unknown.
+        seq_len: new plus cached tokens; ``None`` when unknown.
+        speculative_tokens: draft tokens verified with each decode; widens the decode threshold.
+    """
+
+    query_len: int | None = None
+    seq_len: int | None = None
+    speculative_tokens: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("query_len", "seq_len"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ContradictionError(f"{name} {value} is not at least 1")
+        if self.speculative_tokens < 0:
+            raise ContradictionError(f"speculative_tokens {self.speculative_tokens} is negative")
+        if None not in (self.query_len, self.seq_len) and self.query_len > self.seq_len:  # type: ignore[operator]
+            raise ContradictionError(
+                f"query_len {self.query_len} is longer than seq_len {self.seq_len}"
+            )
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """What is installed and switched on. A name that is missing is unknown.
+
+    Attributes:
+        values: versions as text, probes as booleans, ``None`` for "not installed".
+    """
+
+    values: Mapping[str, str | bool | None] = MappingProxyType({})
+
+
+class Policy(msgspec.Struct, frozen=True):
+    """What the caller prefers, beside the manifest's own priorities.
+
+    Attributes:
+        deny: backend name → reason.
+        backend: force this backend in both phases.
+        prefill_backend: force this one for prefill only.
+        decode_backend: force this one for decode only.
+    """
+
+    deny: Mapping[str, str] = MappingProxyType({})
+    backend: str | None = None
+    prefill_backend: str | None = None
+    decode_backend: str | None = None
+
+    def forced(self, phase: Phase) -> str | None:
+        """The backend forced in a phase, if one is."""
+        one = self.prefill_backend if phase is Phase.PREFILL else self.decode_backend
+        return one or self.backend
+
+
+class Condition(msgspec.Struct, frozen=True):
+    """Something unknown that a decision depends on: ``field`` must be within ``allowed``."""
+
+    field: str
+    allowed: str
+    position: Position
+
+
+class Rejection(msgspec.Struct, frozen=True):
+    """One reason why a candidate cannot be used.
+
+    Attributes:
+        code: stable; the field's name in capitals, a constraint's own code, or one of
+            ``PHASE``, ``NOT_INSTALLED``, ``VERSION``, ``DENIED``, ``PINNED``, ``JOINT``.
+        position: where the manifest says so.
+        field: the field refused, if it is one field.
+        observed: its value, as text.
+        allowed: the accepted values, as text.
+        nearest: the accepted value closest to it, as text.
+        reason: the manifest's own words, if it has any.
+    """
+
+    code: str
+    position: Position
+    field: str | None = None
+    observed: str | None = None
+    allowed: str | None = None
+    nearest: str | None = None
+    reason: str | None = None
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What became of a candidate in one phase."""
+
+    outcome: Outcome
+    rejections: tuple[Rejection, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """One entry of the manifest, judged for prefill and for decode."""
+
+    backend: str
+    position: Position
+    prefill: Verdict
+    decode: Verdict
+
+
+class Coercion(msgspec.Struct, frozen=True):
+    """A value that the chosen backend changes before it looks at it."""
+
+    field: str
+    before: str
+    after: str
+    position: Position
+    reason: str
+
+
+class PathOff(msgspec.Struct, frozen=True):
+    """A prefill path whose rule matched but that the entry, or the layer, switches off."""
+
+    backend: str
+    path: str
+    outcome: Outcome
+    position: Position
+    rationale: str
+    evidence: tuple[str, ...] = ()
+    revisit_when: str | None = None
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """The decision for one phase.
+
+    Attributes:
+        backend: the chosen entry, or ``None`` when nothing fits.
+        path: how it computes this request in this phase; ``None`` when that depends on something
+            unknown (then ``paths`` lists what it can be).
+        paths: every path possible with what is known.
+        possible: every backend that could be chosen, given what is unknown, in order.
+        rule: the line of the priority list or the policy that decided.
+        reason: that list's own words.
+        rank: place of the backend in the list, from 1; 0 when forced.
+        of: length of the list.
+        conditions: what must hold for this choice.
+        coercions: values this backend changes.
+        decode_threshold: longest query this backend treats as a decode, in tokens; ``None`` when it
+            depends on something unknown.
+    """
+
+    backend: str | None
+    path: str | None = None
+    paths: tuple[str, ...] = ()
+    possible: tuple[str, ...] = ()
+    rule: Position | None = None
+    reason: str | None = None
+    rank: int = 0
+    of: int = 0
+    conditions: tuple[Condition, ...] = ()
+    coercions: tuple[Coercion, ...] = ()
+    decode_threshold: int | None = None
+
+
+class ManifestRef(msgspec.Struct, frozen=True):
+    """Which manifest decided: its name, version, file and the SHA-256 of its meaning."""
+
+    name: str
+    version: str
+    file: str
+    digest: str
+
+
+class Resolution(msgspec.Struct, frozen=True):
+    """The answer for one device, layer, request and set of facts.
+
+    ``phase`` says what the request counts as for the chosen decode backend: ``decode`` when its
+    query is no longer than that backend's threshold; ``None`` when that is unknown.
+    """
+
+    manifest: ManifestRef
+    device: Device
+    layer: Mapping[str, Any]
+    request: Request
+    phase: Phase | None
+    prefill: Choice
+    decode: Choice
+    off: tuple[PathOff, ...]
+    candidates: tuple[Candidate, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def backend(self) -> str | None:
+        """The backend that runs this request's phase."""
+        return self.decode.backend if self.phase is Phase.DECODE else self.prefill.backend
+
+    @property
+    def complete(self) -> bool:
+        """Whether both phases have a backend."""
+        return self.prefill.backend is not None and self.decode.backend is not None
+
+
+class Origin(StrEnum):
+    """Where a value of a model's layer came from."""
+
+    FLAG = "flag"
+    CONFIG = "config"
+    CHECKPOINT = "checkpoint quantisation"
+    DEFAULT = "default"
+    DERIVED = "derived"
+
+
+class LayerGroup(msgspec.Struct, frozen=True):
+    """Layers of a model that need the same of their attention.
+
+    Attributes:
+        name: ``full``, ``sliding``, ``sparse``, ``cross``, ….
+        count: how many there are.
+        layer: what they need, for one tensor-parallel rank.
+        origins: field → where its value came from.
+        keys: field → the key of ``config.json`` it was read from.
+    """
+
+    name: str
+    count: int
+    layer: Layer
+    origins: Mapping[str, Origin]
+    keys: Mapping[str, str] = MappingProxyType({})
+
+
+class Model(msgspec.Struct, frozen=True):
+    """A model's attention layers, as read from its ``config.json``.
+
+    Attributes:
+        name: preset or file name.
+        model_type: the config's ``model_type``.
+        groups: distinct layers in order of first appearance.
+        attention_free: layers without attention, counted.
+        notes: what was assumed.
+        source: the public page a preset's values come from.
+    """
+
+    name: str
+    model_type: str
+    groups: tuple[LayerGroup, ...]
+    attention_free: int = 0
+    notes: tuple[str, ...] = ()
+    source: str = ""
+
+
