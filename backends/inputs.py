@@ -1,0 +1,74 @@
+"""Random inputs of a batch's shapes, with a cache that punishes a kernel for reading astray."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from backends.contract import Batch, PagedKV, torch_dtype
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["Inputs", "make_inputs"]
+
+STRAY = 100.0
+"""What every slot holds that no request owns; finite, since a kernel may weigh it with zero."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """Arguments of :meth:`backends.contract.Plan.run`."""
+
+    q: torch.Tensor
+    kv: PagedKV
+    sinks: torch.Tensor | None
+
+
+def make_inputs(batch: Batch, device: str = "cpu", seed: int = 0) -> Inputs:
+    """Standard-normal queries, keys, values and sinks for a batch; the same for the same seed.
+
+    Pages are dealt out in random order over the whole cache, so neighbours in a sequence are not
+    neighbours in memory. Every slot that belongs to no token holds :data:`STRAY`.
+
+    Args:
+        batch: the shapes.
+        device: where the tensors go; they are drawn on the CPU, so values do not depend on it.
+        seed: of the generator.
+
+    Returns:
+        ``q`` in the batch's dtype, the cache in its ``cache_dtype``, ``sinks`` in float32.
+
+    Raises:
+        RefusedError: a dtype is no element type of torch.
+    """
+    import torch
+
+    draw = torch.Generator().manual_seed(seed)
+    dtype, cache_dtype = torch_dtype(batch.dtype), torch_dtype(batch.cache_dtype)
+    q = torch.randn(sum(batch.query_lens), batch.num_heads, batch.head_size, generator=draw)
+    counts = [-(-seq_len // batch.page_size) for seq_len in batch.seq_lens]
+    num_pages = sum(counts) + 2
+    order = torch.randperm(num_pages, generator=draw).tolist()
+    page_table = torch.full((len(counts), max(counts)), order.pop(), dtype=torch.int32)
+    shape = (num_pages, batch.page_size, batch.num_kv_heads)
+    k_pages = torch.full((*shape, batch.head_size), STRAY)
+    v_pages = torch.full((*shape, batch.v_head_size), STRAY)
+    for request, (count, seq_len) in enumerate(zip(counts, batch.seq_lens, strict=True)):
+        for index in range(count):
+            page = order.pop()
+            page_table[request, index] = page
+            filled = min(batch.page_size, seq_len - index * batch.page_size)
+            for pages in (k_pages, v_pages):
+                pages[page, :filled] = torch.randn(pages[page, :filled].shape, generator=draw)
+    sinks = torch.randn(batch.num_heads, generator=draw) if batch.sinks else None
+    return Inputs(
+        q.to(dtype).to(device),
+        PagedKV(
+            k_pages.to(cache_dtype).to(device),
+            v_pages.to(cache_dtype).to(device),
+            page_table.to(device),
+            torch.tensor(batch.seq_lens, dtype=torch.int32, device=device),
+        ),
+        None if sinks is None else sinks.to(device),
+    )
