@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["DEFAULT_MANIFEST", "manifest_path", "resource"]
+__all__ = ["DEFAULT_MANIFEST", "manifest_path", "packaged", "resource"]
 
 DEFAULT_MANIFEST = "capabilities.yaml"
 
 _PACKAGE = Path(__file__).parent
+
+
+def packaged(name: str) -> Path:
+    """The path of a data file that lies inside the package."""
+    return _PACKAGE / name
 
 
 def resource(name: str) -> Path:

@@ -1,0 +1,154 @@
+"""Device + layer + facts + request → one question. All arithmetic over fields happens here."""
+
+from __future__ import annotations
+
+import msgspec
+
+from selector.domains import Domain, Value
+from selector.errors import ContradictionError
+from selector.fields import ABSENT, UNSET, Field
+from selector.manifest import Manifest, Measure
+from selector.rules import Answer, Question
+from selector.values import Device, Facts, Layer, Request
+
+__all__ = ["BatchTotals", "ask", "check_space", "with_batch", "with_request"]
+
+_ONE_UNLESS_SAID = ("tp_size", "pp_size", "dcp_size", "pcp_size")
+
+
+class BatchTotals(msgspec.Struct, frozen=True):
+    """The prefills of a batch, summed up: their number and their longest lengths, in tokens."""
+
+    num_prefills: int
+    query_len: int
+    seq_len: int
+    context_len: int
+
+
+def ask(
+    manifest: Manifest,
+    device: Device,
+    layer: Layer,
+    facts: Facts,
+    closed_world: bool = False,
+) -> Question:
+    """The question that is the same for every request of a layer.
+
+    Args:
+        manifest: gives the vocabulary.
+        device: what to plan for.
+        layer: what the model needs; a feature that is missing is off.
+        facts: what is installed.
+        closed_world: what is unknown is taken not to be there, instead of "maybe".
+    """
+    words = manifest.vocabulary
+    code = device.code
+    values: dict[str, Value | Domain] = dict(layer.fields)
+    values["platform"] = words.fields["platform"].read(device.platform)
+    values["capability"] = ABSENT if code is None else code
+    for field in words.fields.values():
+        if field.name not in values and field.role == "feature" and field.off is not None:
+            values[field.name] = field.off
+    values.setdefault("block_size", UNSET)
+    for name in _ONE_UNLESS_SAID:
+        values.setdefault(name, 1)
+    _derive_sizes(layer, values)
+    for name, kind in manifest.facts.items():
+        known = facts.values.get(name)
+        if kind == "boolean" and name in facts.values:
+            values[name] = bool(known)
+    if closed_world:
+        for field in words.fields.values():
+            if field.name not in values and field.name not in manifest.derive:
+                _close(field, values)
+    return _derive(manifest, Question(words, values))
+
+
+def _derive_sizes(layer: Layer, values: dict[str, Value | Domain]) -> None:
+    heads, kv_heads = layer.get("num_heads"), layer.get("num_kv_heads")
+    if "gqa_group" not in values and isinstance(heads, int) and isinstance(kv_heads, int):
+        if heads % kv_heads:
+            raise ContradictionError(
+                f"num_heads {heads} is not a multiple of num_kv_heads {kv_heads}"
+            )
+        values["gqa_group"] = heads // kv_heads
+    latent, rope = layer.get("kv_lora_rank"), layer.get("qk_rope_head_dim")
+    if layer.get("mla") is True and isinstance(latent, int) and isinstance(rope, int):
+        values.setdefault("head_size", latent + rope)
+    for flag, size in (("dcp", "dcp_size"), ("pcp", "pcp_size")):
+        number = values[size]
+        if layer.get(flag) is None and isinstance(number, int):
+            values[flag] = number > 1
+
+
+def _close(field: Field, values: dict[str, Value | Domain]) -> None:
+    """What a field is when nobody says it, in a closed world."""
+    if ABSENT in field.symbols:
+        values[field.name] = ABSENT
+    elif UNSET in field.symbols:
+        values[field.name] = UNSET
+    elif field.type in ("boolean", "presence"):
+        values[field.name] = False
+
+
+def _derive(manifest: Manifest, question: Question) -> Question:
+    for name, rules in manifest.derive.items():
+        results = [match.rule.result for match in rules.matches(question)]
+        value = results[0] if len(results) == 1 else Domain.of(*results)
+        question = question.plus({name: value})
+    return question
+
+
+def check_space(manifest: Manifest, question: Question) -> None:
+    """Refuses a question that cannot exist.
+
+    Raises:
+        ContradictionError: a ``space`` rule is broken for certain; its line and reason are named.
+    """
+    for rule in manifest.space:
+        if rule.violated(question) is Answer.YES:
+            seen = [f"{t.field} {question.text(t.field)}" for t in rule.when.tests]
+            broken = rule.rejections(question)[0]
+            if broken.field:
+                seen.append(f"{broken.field} {broken.observed} (must be {broken.allowed})")
+            raise ContradictionError(f"{' with '.join(seen)}: {rule.reason} [{rule.position}]")
+
+
+def with_request(manifest: Manifest, question: Question, request: Request) -> Question:
+    """The question for one request, alone in its batch."""
+    query, seq = request.query_len, request.seq_len
+    if query is not None and seq is not None:
+        totals = BatchTotals(1, query, seq, seq - query)
+        return with_batch(manifest, question, totals)
+    values: dict[str, Value | Domain] = {"num_prefills": 1}
+    if query is not None:
+        values |= {"query_len": query, "seq_len": Domain.between(query, None)}
+    if seq is not None:
+        values |= {"seq_len": seq, "query_len": Domain.between(1, seq)}
+    return _derive(manifest, question.plus(values))
+
+
+def with_batch(manifest: Manifest, question: Question, totals: BatchTotals) -> Question:
+    """The question as rules of scope ``batch`` see it."""
+    values: dict[str, Value | Domain] = {
+        "num_prefills": totals.num_prefills,
+        "query_len": totals.query_len,
+        "seq_len": totals.seq_len,
+        "context_len": totals.context_len,
+        "has_context": totals.context_len > 0,
+    }
+    for measure in manifest.measures:
+        values[measure.name] = mask_words(measure, totals)
+    return _derive(manifest, question.plus(values))
+
+
+def mask_words(measure: Measure, totals: BatchTotals) -> int:
+    """32-bit words of a top-k mask over a batch's prefills, padded to whole tiles.
+
+    The longest cached context stands for the longest context chunk.
+    """
+    small = totals.query_len <= measure.small_tile
+    tile = measure.small_tile if small else measure.large_tile
+    columns = -(-max(totals.query_len, totals.context_len) // 32)
+    words = -(-columns // measure.word_align) * measure.word_align
+    return totals.num_prefills * -(-totals.query_len // tile) * tile * words

@@ -1,0 +1,130 @@
+"""The library's front door: load a manifest, bind it to a device and a layer, resolve requests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from selector.asking import ask, check_space
+from selector.devices import find_device, note_on
+from selector.loading import load, loads
+from selector.manifest import Manifest
+from selector.resolve import resolve, resolve_batch
+from selector.resources import DEFAULT_MANIFEST, manifest_path, resource
+from selector.rules import Question
+from selector.values import Device, Facts, Layer, Policy, Request, Resolution
+
+__all__ = ["Bound", "Selector"]
+
+
+class Selector:
+    """Answers from one manifest. Immutable: the same question always gets the same answer."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self.manifest = manifest
+
+    @classmethod
+    def load(cls, path: str | Path | None = None, *, as_claimed: bool = False) -> Selector:
+        """A selector for a manifest file, a shipped manifest's name, or the default manifest.
+
+        Args:
+            path: file or name; the shipped ``capabilities.yaml`` when ``None``.
+            as_claimed: resolve with what engines claim instead of what is true.
+
+        Raises:
+            ManifestError: the manifest has errors; all are listed.
+            OSError: the file cannot be opened.
+        """
+        file = resource(DEFAULT_MANIFEST) if path is None else manifest_path(str(path))
+        manifest = load(file)
+        return cls(manifest.as_claimed() if as_claimed else manifest)
+
+    @classmethod
+    def loads(cls, text: str, file: str = "manifest.yaml") -> Selector:
+        """The same, from text."""
+        return cls(loads(text, file))
+
+    def bind(
+        self,
+        device: Device | str,
+        layer: Layer,
+        facts: Facts | None = None,
+        policy: Policy | None = None,
+        *,
+        closed_world: bool = False,
+    ) -> Bound:
+        """Fixes everything but the request.
+
+        Args:
+            device: a device, or its architecture or product name (``"sm120"``, ``"H200"``).
+            layer: what the model needs, for one tensor-parallel rank.
+            facts: what is installed; ``None``: nothing is known, answers are conditional.
+            policy: what to deny or force.
+            closed_world: take what is unknown not to be there.
+
+        Raises:
+            UnknownDeviceError: no such architecture or product.
+            ContradictionError: no such layer can exist.
+        """
+        where = find_device(device) if isinstance(device, str) else device
+        known = facts or Facts()
+        if closed_world:
+            missing = dict.fromkeys(self.manifest.facts)
+            known = Facts({**missing, **known.values})
+        question = ask(self.manifest, where, layer, known, closed_world)
+        check_space(self.manifest, question)
+        return Bound(self.manifest, where, question, known, policy or Policy())
+
+
+class Bound:
+    """A manifest bound to a device, a layer, facts and a policy: resolves requests."""
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        device: Device,
+        question: Question,
+        facts: Facts,
+        policy: Policy,
+    ) -> None:
+        self.manifest = manifest
+        self.device = device
+        self.question = question
+        self.facts = facts
+        self.policy = policy
+
+    def resolve(
+        self,
+        query_len: int | None = None,
+        seq_len: int | None = None,
+        *,
+        speculative_tokens: int = 0,
+    ) -> Resolution:
+        """The resolution of one request.
+
+        Args:
+            query_len: new tokens; unknown when ``None``.
+            seq_len: new plus cached tokens; unknown when ``None``.
+            speculative_tokens: draft tokens verified with each decode.
+
+        Raises:
+            ContradictionError: a length is below 1, or the query is longer than the sequence.
+            UnknownBackendError: the policy names a backend that is not in the manifest.
+        """
+        request = Request(query_len, seq_len, speculative_tokens)
+        answer = resolve(
+            self.manifest, self.device, self.question, self.facts, request, self.policy
+        )
+        return note_on(answer)
+
+    def resolve_batch(self, requests: Sequence[Request]) -> tuple[Resolution, ...]:
+        """The resolutions of requests that run together, in order; lengths must be known.
+
+        Raises:
+            ContradictionError: a length is unknown.
+            UnknownBackendError: the policy names a backend that is not in the manifest.
+        """
+        answers = resolve_batch(
+            self.manifest, self.device, self.question, self.facts, requests, self.policy
+        )
+        return tuple(note_on(answer) for answer in answers)

@@ -1,0 +1,348 @@
+"""Text → positioned tree → schema → typed manifest, or every finding on the way."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from selector import schema
+from selector.document import Document, Mapping, read_document, read_text
+from selector.domains import Value
+from selector.errors import ManifestError
+from selector.manifest import (
+    Claim,
+    Denial,
+    Entry,
+    Invariant,
+    Joint,
+    Manifest,
+    Measure,
+    PathRule,
+    PhaseSpec,
+    Priority,
+    Requirement,
+)
+from selector.parsing import Parser, locate, vocabulary_of
+from selector.rules import Allowed, FirstMatch, Rule, Steps, When
+from selector.values import ManifestRef, Phase
+
+__all__ = ["load", "loads", "read"]
+
+
+def load(path: str | Path) -> Manifest:
+    """Reads a manifest file.
+
+    Raises:
+        ManifestError: it has findings of severity error; all are listed.
+        OSError: the file cannot be opened.
+    """
+    return _require(*read(read_document(Path(path))))
+
+
+def loads(text: str | bytes, file: str = "manifest.yaml") -> Manifest:
+    """Reads a manifest from text; ``file`` names it in findings.
+
+    Raises:
+        ManifestError: it has findings of severity error; all are listed.
+    """
+    return _require(*read(read_text(text, file)))
+
+
+def read(document: Document) -> tuple[Manifest | None, Document]:
+    """The manifest, when the document has no errors, and the document with its findings."""
+    if document.tree is None:
+        return None, document
+    for fault in schema.check(document.tree, "manifest"):
+        at = locate(document.tree, fault.path, fault.at_key)
+        document.report(fault.code, at, fault.message, fault.fix)
+    manifest = None if document.broken else _Builder(document).manifest()
+    document.findings.sort()
+    return (None if document.broken else manifest), document
+
+
+def _require(manifest: Manifest | None, document: Document) -> Manifest:
+    if manifest is None:
+        raise ManifestError(tuple(document.findings))
+    return manifest
+
+
+def digest(tree: Mapping) -> str:
+    """SHA-256 of what the manifest means: comments, key order and anchors do not count."""
+    meaning = {key: value for key, value in tree.items() if key != "definitions"}
+    return hashlib.sha256(json.dumps(meaning, sort_keys=True).encode()).hexdigest()
+
+
+class _Builder:
+    """Turns a tree that passed the schema into a manifest, reporting what the schema cannot see."""
+
+    def __init__(self, document: Document) -> None:
+        assert document.tree is not None
+        self.document = document
+        self.tree = document.tree
+        self.words = vocabulary_of(document)
+        self.parser = Parser(document, self.words)
+
+    def manifest(self) -> Manifest:
+        tree = self.tree
+        entries = self._entries()
+        derive = self._derive()
+        parse = self.parser
+        return Manifest(
+            ref=ManifestRef(tree["name"], tree["version"], self.document.file, digest(tree)),
+            vocabulary=self.words,
+            description=tree.get("description", ""),
+            entries=MappingProxyType(entries),
+            facts=MappingProxyType({n: f["type"] for n, f in tree.get("facts", {}).items()}),
+            derive=MappingProxyType(derive),
+            space=tuple(
+                parse.constraint(r, "CONTRADICTION") for r in tree.get("space", ())
+            ),
+            joint=tuple(
+                Joint(parse.when(r), tuple(r["same"]), r["reason"], r.position)
+                for r in tree.get("joint", ())
+            ),
+            priorities=tuple(self._priority(r, entries) for r in tree.get("priorities", ())),
+            deny=tuple(self._denial(r, entries) for r in tree.get("deny", ())),
+            measures=tuple(
+                Measure(n, m["small_tile"], m["large_tile"], m["word_align"])
+                for n, m in tree.get("measures", {}).items()
+            ),
+            invariants=tuple(self._invariant(r, entries) for r in tree.get("invariants", ())),
+        )
+
+    def _entries(self) -> dict[str, Entry]:
+        entries: dict[str, Entry] = {}
+        for raw in self.tree["backends"]:
+            entry = self._entry(raw)
+            if entry.name in entries:
+                at = raw.values_at["name"]
+                first = entries[entry.name].position.line
+                self.document.report(
+                    "CAP015", at, f'"{entry.name}" is already defined on line {first}', "rename one"
+                )
+            entries[entry.name] = entry
+        return entries
+
+    def _entry(self, raw: Mapping) -> Entry:
+        parse = self.parser
+        phases = {Phase(p): self._phase(raw, spec) for p, spec in raw["phases"].items()}
+        return Entry(
+            name=raw["name"],
+            position=raw.position,
+            description=raw.get("description", ""),
+            source=raw["source"],
+            library=raw.get("library", ""),
+            mla=raw["mla"],
+            sparse=raw["sparse"],
+            dense_prefill=raw.get("dense_prefill"),
+            dense_prefill_at=raw.keys_at.get("dense_prefill"),
+            rationale=raw.get("rationale"),
+            evidence=tuple(raw.get("evidence", ())),
+            revisit_when=raw.get("revisit_when"),
+            pinned=frozenset(raw.get("pinned", ())),
+            requires=self._requires(raw),
+            kv_layout=frozenset(raw.get("kv_layout", ())),
+            accepts=MappingProxyType(self._accepts(raw, None)),
+            phases=MappingProxyType(phases),
+            coerce=MappingProxyType(self._coerce(raw)),
+            decode_threshold=self._threshold(raw),
+            uniform_decodes=raw.get("uniform_decodes", False),
+            prefill_paths=self._paths(raw),
+            adapter=raw.get("adapter"),
+            claimed=self._claim(raw.get("claimed"), parse),
+            verified_on=tuple(raw.get("verified_on", ())),
+        )
+
+    def _phase(self, raw: Mapping, spec: Mapping) -> PhaseSpec:
+        accepts = self._accepts(raw, spec)
+        for field in self.words.fields.values():
+            if field.role == "core" and field.name not in accepts:
+                self.document.report(
+                    "CAP025",
+                    raw.keys_at["accepts"],
+                    f"entry {raw['name']} does not state `{field.name}`",
+                    "list the values it accepts, or `any`",
+                )
+        constraints = [*raw.get("constraints", ()), *spec.get("constraints", ())]
+        return PhaseSpec(
+            accepts=MappingProxyType(accepts),
+            constraints=tuple(self.parser.constraint(c) for c in constraints),
+            position=spec.position,
+            off=spec.get("off", False),
+            rationale=spec.get("rationale"),
+        )
+
+    def _accepts(self, raw: Mapping, spec: Mapping | None) -> dict[str, FirstMatch[Allowed]]:
+        """What an entry accepts, for every field it restricts, in order of the vocabulary."""
+        common = self.parser.accepts(raw["accepts"])
+        own = self.parser.accepts(spec["accepts"]) if spec and "accepts" in spec else {}
+        accepts: dict[str, FirstMatch[Allowed]] = {}
+        for field in self.words.fields.values():
+            if field.name in ("mla", "sparse"):
+                at = raw.keys_at[field.name]
+                accepts[field.name] = self.parser.exactly(raw[field.name], at)
+            elif field.name in own or field.name in common:
+                accepts[field.name] = own.get(field.name) or common[field.name]
+            elif field.role == "feature":
+                at = raw.keys_at["accepts"]
+                accepts[field.name] = self.parser.exactly(field.off, at, "not stated")
+        return accepts
+
+    def _requires(self, raw: Mapping) -> tuple[Requirement, ...]:
+        found: list[Requirement] = []
+        facts = self.tree.get("facts", {})
+        requires = raw.get("requires", {})
+        for name, wanted in requires.items():
+            at = requires.values_at[name]
+            if name not in facts:
+                self.document.report(
+                    "CAP013", at, f'"{name}" is not declared under `facts`', "declare it there"
+                )
+                continue
+            kind = facts[name]["type"]
+            if kind == "boolean" and wanted is not True:
+                self.document.report("CAP011", at, f"{name} is a probe", "write true")
+            elif kind == "version" and not self.parser.is_specifier(wanted):
+                self.document.report(
+                    "CAP011", at, f'"{wanted}" is no version specifier', 'write one such as ">=1.2"'
+                )
+            found.append(Requirement(name, None if wanted is True else str(wanted), at))
+        return tuple(found)
+
+    def _coerce(self, raw: Mapping) -> dict[str, FirstMatch[Value]]:
+        coerce = raw.get("coerce", {})
+        found: dict[str, FirstMatch[Value]] = {}
+        for name, rules in coerce.items():
+            if not self.parser.knows(name, coerce.keys_at[name]):
+                continue
+            matches = self.parser.first_match(rules, "value")
+            for rule in matches.rules:
+                if rule.result != "same":
+                    self.parser.check_value(name, rule.result, rule.position)
+            found[name] = matches
+        return found
+
+    def _threshold(self, raw: Mapping) -> FirstMatch[int] | None:
+        stated = raw.get("decode_threshold")
+        if stated is None:
+            return None
+        if isinstance(stated, int):
+            return FirstMatch((Rule(When(), stated, raw.values_at["decode_threshold"]),))
+        return self.parser.first_match(stated["cases"], "value")
+
+    def _paths(self, raw: Mapping) -> tuple[PathRule, ...]:
+        rules = raw.get("prefill_paths", ())
+        if rules and ("when" in rules[-1] or "steps" in rules[-1]):
+            self.document.report(
+                "CAP016",
+                rules[-1].position,
+                "the last path has a condition, so some requests have no path",
+                "end with a path that has no `when`",
+            )
+        return tuple(
+            PathRule(
+                path=r["path"],
+                when=self.parser.when(r),
+                steps=self._steps(r),
+                batch=r.get("scope") == "batch",
+                reason=r["reason"],
+                position=r.position,
+            )
+            for r in rules
+        )
+
+    def _steps(self, rule: Mapping) -> Steps | None:
+        steps = rule.get("steps")
+        if steps is None:
+            return None
+        for key in ("over", "least"):
+            self.parser.knows(steps[key], steps.values_at[key])
+        table = tuple((row["max"], row["min"]) for row in steps["table"])
+        if any(b <= a for (a, _), (b, _) in zip(table, table[1:], strict=False)):
+            at = steps.keys_at["table"]
+            self.document.report("CAP011", at, "`max` does not ascend", "sort the rows by `max`")
+        return Steps(steps["over"], steps["least"], table, steps.position)
+
+    def _claim(self, raw: Mapping | None, parse: Parser) -> Claim | None:
+        if raw is None:
+            return None
+        constraints = raw.get("constraints")
+        return Claim(
+            source=raw["source"],
+            accepts=MappingProxyType(parse.accepts(raw.get("accepts", {}))),
+            dense_prefill=raw.get("dense_prefill"),
+            constraints=(
+                None if constraints is None else tuple(parse.constraint(c) for c in constraints)
+            ),
+        )
+
+    def _derive(self) -> dict[str, FirstMatch[Value]]:
+        """Derived values, each after the ones it reads."""
+        stated = self.tree.get("derive", {})
+        rules = {n: self.parser.first_match(d["first_match"], "value") for n, d in stated.items()}
+        reads = {n: _fields_of(m) & rules.keys() for n, m in rules.items()}
+        ordered: dict[str, FirstMatch[Value]] = {}
+        while len(ordered) < len(rules):
+            ready = [n for n in rules if n not in ordered and reads[n] <= ordered.keys()]
+            if not ready:
+                stuck = [n for n in rules if n not in ordered]
+                at = stated.keys_at[stuck[0]]
+                self.document.report(
+                    "CAP014", at, f"{' and '.join(stuck)} need each other", "break the cycle"
+                )
+                return ordered
+            ordered.update((n, rules[n]) for n in ready)
+        return ordered
+
+    def _priority(self, raw: Mapping, entries: dict[str, Entry]) -> Priority:
+        orders: dict[Phase, tuple[str, ...]] = {}
+        for phase in Phase:
+            own = phase.value in raw
+            key = phase.value if own else "order"
+            names = raw.get(key, ())
+            self._check_names(raw, key, entries)
+            orders[phase] = tuple(n for n in names if n in entries and phase in entries[n].phases)
+            for name, at in zip(names, getattr(names, "items_at", ()), strict=True):
+                if own and name in entries and phase not in entries[name].phases:
+                    self.document.report(
+                        "CAP013", at, f"{name} does not serve {phase}", "remove it from this list"
+                    )
+        if "order" not in raw and not ("prefill" in raw and "decode" in raw):
+            self.document.report(
+                "CAP008", raw.position, "no order for one phase", "give `order`, or both phases"
+            )
+        return Priority(
+            self.parser.when(raw), MappingProxyType(orders), raw["reason"], raw.position
+        )
+
+    def _check_names(self, raw: Mapping, key: str, entries: dict[str, Entry]) -> None:
+        names = raw.get(key, ())
+        seen: set[str] = set()
+        for name, at in zip(names, getattr(names, "items_at", ()), strict=True):
+            self.parser.knows_backend(name, entries, at)
+            if name in seen:
+                self.document.report("CAP015", at, f"{name} is listed twice", "keep the first")
+            seen.add(name)
+
+    def _denial(self, raw: Mapping, entries: dict[str, Entry]) -> Denial:
+        self.parser.knows_backend(raw["backend"], entries, raw.values_at["backend"])
+        return Denial(raw["backend"], self.parser.when(raw), raw["reason"], raw.position)
+
+    def _invariant(self, raw: Mapping, entries: dict[str, Entry]) -> Invariant:
+        never = raw["never"]
+        self._check_names(never, "backend", entries)
+        return Invariant(
+            name=raw["name"],
+            when=self.parser.when(raw),
+            never_paths=frozenset(never.get("path", ())),
+            never_backends=frozenset(never.get("backend", ())),
+            reason=raw["reason"],
+            position=raw.position,
+        )
+
+
+def _fields_of(match: FirstMatch[Any]) -> set[str]:
+    return {test.field for rule in match.rules for test in rule.when.tests}

@@ -1,0 +1,295 @@
+"""The small forms of the language: tree → tests, sets, conditions, first matches.
+
+A :class:`Parser` never raises on a bad form: it reports a finding and returns something harmless,
+so that one reading shows every mistake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from difflib import get_close_matches
+from typing import Any
+
+from selector.document import Document, Mapping, Sequence
+from selector.domains import ANY, EMPTY, Domain, Value
+from selector.errors import AttnselError, UnknownFieldError
+from selector.fields import Field, Vocabulary, parse_capability_set
+from selector.rules import Allowed, Bound, Constraint, FirstMatch, Rule, Test, When
+from selector.values import Position
+
+__all__ = ["Parser", "locate", "vocabulary_of"]
+
+REQUEST_FIELDS = frozenset(
+    {"query_len", "seq_len", "context_len", "has_context", "num_prefills", "mask_words"}
+)
+"""Fields that change with each request: no bound may be taken from them."""
+
+
+def locate(tree: Any, path: tuple[str | int, ...], at_key: bool = False) -> Position:
+    """Where ``path`` stands in a positioned tree: its value, or its key."""
+    where: Position = tree.position
+    node = tree
+    for i, step in enumerate(path):
+        if isinstance(node, Mapping) and step in node:
+            last = i == len(path) - 1
+            where = node.keys_at[str(step)] if last and at_key else node.values_at[str(step)]
+        elif isinstance(node, Sequence) and isinstance(step, int):
+            where = node.items_at[step]
+        else:
+            break
+        node = node[step]
+    return where
+
+
+def vocabulary_of(document: Document) -> Vocabulary:
+    """The built-in fields and those that the manifest declares or derives."""
+    tree = document.tree
+    assert tree is not None
+    extra: list[Field] = []
+    taken = set(Vocabulary().fields)
+    for section in ("fields", "derive", "facts", "measures"):
+        declared = tree.get(section, {})
+        for name, raw in declared.items():
+            if name in taken:
+                at = declared.keys_at[name]
+                document.report("CAP015", at, f'field "{name}" already exists', "rename it")
+                continue
+            taken.add(name)
+            extra.append(_declared(section, name, raw))
+    return Vocabulary(extra)
+
+
+def _declared(section: str, name: str, raw: Mapping) -> Field:
+    about = raw.get("description", "")
+    if section == "fields":
+        off: Value | None = None
+        if raw["role"] == "feature":
+            off = "unset" if raw["type"] in ("integer", "name") else False
+        return Field(
+            name,
+            raw["type"],
+            raw["role"],
+            about,
+            values=tuple(raw.get("values", ())),
+            off=off,
+            low=raw.get("low", 0),
+            symbols=tuple(raw.get("symbols", ())),
+            aliases=tuple(raw.get("aliases", ())),
+        )
+    if section == "facts":
+        kind = "boolean" if raw["type"] == "boolean" else "name"
+        return Field(name, kind, "context", about)  # type: ignore[arg-type]
+    if section == "measures":
+        return Field(name, "integer", "context", "Size of the batch.")
+    values = [rule["value"] for rule in raw["first_match"]]
+    if all(isinstance(v, bool) for v in values):
+        return Field(name, "boolean", "context", about)
+    names = tuple(dict.fromkeys(v for v in values if isinstance(v, str)))
+    if len(names) == len(set(map(str, values))):
+        return Field(name, "name", "context", about, values=names)
+    return Field(name, "integer", "context", about, symbols=names)
+
+
+class Parser:
+    """Reads the forms that hold field names and values, checking both against a vocabulary."""
+
+    def __init__(self, document: Document, words: Vocabulary) -> None:
+        self.document = document
+        self.words = words
+
+    def knows(self, name: str, at: Position) -> bool:
+        """Whether ``name`` is a field; reports it when not."""
+        if name in self.words:
+            return True
+        try:
+            known = self.words.field(name)  # an alias: accepted on input, not in manifests
+            message, fix = f'"{name}" is an alias', f"write {known.name}"
+        except UnknownFieldError as error:
+            message, _, fix = str(error).partition("; ")
+        self.document.report("CAP010", at, message, fix or "declare it under `fields`")
+        return False
+
+    def knows_backend(self, name: str, entries: Collection[str], at: Position) -> bool:
+        """Whether ``name`` is an entry; reports it when not."""
+        if name in entries:
+            return True
+        near = get_close_matches(name, entries, 1)
+        fix = f"did you mean {near[0]}?" if near else "define it under `backends`"
+        self.document.report("CAP013", at, f'no entry is called "{name}"', fix)
+        return False
+
+    def is_specifier(self, text: object) -> bool:
+        """Whether ``text`` is a PEP 440 version specifier."""
+        from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+        try:
+            return isinstance(text, str) and bool(str(SpecifierSet(text)))
+        except InvalidSpecifier:
+            return False
+
+    def when(self, raw: Mapping, key: str = "when") -> When:
+        """The condition under ``key``; always, when there is none."""
+        return When(tuple(self._tests(raw.get(key, {}))))
+
+    def _tests(self, raw: Any) -> Iterator[Test]:
+        for name, stated in raw.items():
+            if name != "any_of" and self.knows(name, raw.keys_at[name]):
+                at = raw.values_at[name]
+                allowed = self.allowed(self.words.fields[name], stated, at)
+                yield Test(name, allowed, raw.keys_at[name])
+
+    def constraint(self, raw: Mapping, code: str = "") -> Constraint:
+        """A constraint or space rule."""
+        require = raw.get("require", {})
+        return Constraint(
+            when=self.when(raw),
+            require=self.when(raw, "require"),
+            any_of=tuple(When(tuple(self._tests(w))) for w in require.get("any_of", ())),
+            code=raw.get("code", code),
+            reason=raw["reason"],
+            position=raw.position,
+        )
+
+    def accepts(self, raw: Any) -> dict[str, FirstMatch[Allowed]]:
+        """Field → the sets that an entry accepts, by first match."""
+        found: dict[str, FirstMatch[Allowed]] = {}
+        for name, stated in raw.items():
+            if not self.knows(name, raw.keys_at[name]):
+                continue
+            field = self.words.fields[name]
+            at = raw.values_at[name]
+            if isinstance(stated, Mapping) and "cases" in stated:
+                found[name] = self._cases(field, stated["cases"])
+            else:
+                rule = Rule(When(), self.allowed(field, stated, at), raw.keys_at[name])
+                found[name] = FirstMatch((rule,))
+        return found
+
+    def _cases(self, field: Field, raw: Sequence) -> FirstMatch[Allowed]:
+        self._ends_unconditionally(raw)
+        return FirstMatch(
+            tuple(
+                Rule(
+                    self.when(case),
+                    self.allowed(field, case["allow"], case.values_at["allow"]),
+                    case.position,
+                    case.get("reason", ""),
+                )
+                for case in raw
+            )
+        )
+
+    def exactly(self, value: Value | None, at: Position, why: str = "") -> FirstMatch[Allowed]:
+        """Only ``value`` is accepted."""
+        domain = EMPTY if value is None else Domain.of(value)
+        return FirstMatch((Rule(When(), Allowed(domain), at, why),))
+
+    def first_match(self, raw: Sequence, key: str) -> FirstMatch[Any]:
+        """Rules whose result stands under ``key``; the last must have no condition."""
+        self._ends_unconditionally(raw)
+        return FirstMatch(
+            tuple(Rule(self.when(r), r[key], r.position, r.get("reason", "")) for r in raw)
+        )
+
+    def _ends_unconditionally(self, raw: Sequence) -> None:
+        if raw and raw[-1].get("when"):
+            self.document.report(
+                "CAP016",
+                raw[-1].position,
+                "the last rule has a condition, so some requests have no answer",
+                "end with a rule that has no `when`",
+            )
+        for rule in raw[:-1]:
+            if not rule.get("when"):
+                self.document.report(
+                    "CAP016",
+                    rule.position,
+                    "this rule always holds, so those after it never do",
+                    "move it to the end or give it a `when`",
+                )
+
+    def allowed(self, field: Field, raw: Any, at: Position) -> Allowed:
+        """The set of values that a predicate admits."""
+        if raw == "any":
+            return Allowed(ANY)
+        if isinstance(raw, Sequence):
+            parts = [
+                self.allowed(field, x, p) for x, p in zip(raw, raw.items_at, strict=True)
+            ]
+            fixed = EMPTY
+            for part in parts:
+                fixed = fixed | part.fixed
+            return Allowed(fixed, tuple(b for part in parts for b in part.bounds))
+        if isinstance(raw, Mapping):
+            return self._range(field, raw)
+        return Allowed(self.check_value(field.name, raw, at))
+
+    def _range(self, field: Field, raw: Mapping) -> Allowed:
+        extra = EMPTY
+        for name, at in zip(raw.get("or", ()), getattr(raw.get("or"), "items_at", ()), strict=True):
+            extra = extra | self.check_value(field.name, name, at)
+        step = raw.get("multiple_of", 1)
+        if field.type != "integer":
+            message = f"{field.name} is not a number and has no range"
+            self.document.report("CAP011", raw.position, message, "list its values")
+            return Allowed(extra)
+        ends = {k: raw.get(k) for k in ("min", "max")}
+        for key, end in ends.items():
+            if isinstance(end, Mapping):
+                ends[key] = end["field"]
+                self._check_bound(end)
+        low, high = ends["min"], ends["max"]
+        if isinstance(low, str) or isinstance(high, str):
+            return Allowed(extra, (Bound(low, high, step),))
+        if not set(raw) & {"min", "max", "multiple_of"}:
+            return Allowed(extra)
+        domain = Domain.between(low, high, step)
+        if domain.is_empty():
+            self.document.report(
+                "CAP011", raw.position, "no number is in this range", "write [] for never"
+            )
+        return Allowed(domain | extra)
+
+    def _check_bound(self, raw: Mapping) -> None:
+        name, at = raw["field"], raw.values_at["field"]
+        if not self.knows(name, at):
+            return
+        if name in REQUEST_FIELDS or self.words.fields[name].type != "integer":
+            message = f"{name} is not a number that is fixed with the layer"
+            self.document.report("CAP010", at, message, "bound by a field such as index_topk")
+
+    def check_value(self, name: str, raw: Value, at: Position) -> Domain:
+        """The set that one value stands for; reports a value the field cannot have."""
+        field = self.words.fields[name]
+        if isinstance(raw, str) and raw in field.symbols:
+            return Domain.of(raw)
+        if field.type == "capability" and isinstance(raw, str):
+            try:
+                return parse_capability_set(raw)
+            except AttnselError as error:
+                self.document.report("CAP011", at, str(error), "quote it: \"9.0\"")
+                return EMPTY
+        kind = {"integer": int, "boolean": bool, "presence": bool, "name": str}.get(field.type)
+        right = kind is not None and type(raw) is kind
+        if right and isinstance(raw, str) and field.values and raw not in field.values:
+            right = False
+        if right and isinstance(raw, int) and not isinstance(raw, bool) and raw < field.low:
+            right = False
+        if not right:
+            self._report_value(field, raw, at)
+            return EMPTY
+        return Domain.of(raw)
+
+    def _report_value(self, field: Field, raw: Value, at: Position) -> None:
+        choices = [*field.values, *field.symbols]
+        near = get_close_matches(str(raw), choices, 1)
+        wants = {
+            "integer": f"a whole number of at least {field.low}",
+            "boolean": "true or false",
+            "presence": "true or false",
+            "capability": 'a capability such as "9.0"',
+            "name": ", ".join(choices[:12]) or "a name",
+        }[field.type]
+        fix = f"did you mean {near[0]}?" if near else f"write {wants}"
+        shown = str(raw).lower() if isinstance(raw, bool) else raw
+        self.document.report("CAP011", at, f"{shown} is not a value of {field.name}", fix)

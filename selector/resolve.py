@@ -1,0 +1,559 @@
+"""The definition: which backend runs prefill and which runs decode, and why not the others.
+
+Naive on purpose. Every candidate is judged against everything it states, in every phase; the
+first in priority order that fits is chosen. Any faster form must give the same answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from selector.asking import BatchTotals, with_batch, with_request
+from selector.domains import Domain, Value
+from selector.errors import UnknownBackendError
+from selector.fields import show
+from selector.manifest import DENSE_PATHS, Entry, Joint, Manifest, PathRule
+from selector.rules import Answer, FirstMatch, Match, Question, Rule, When
+from selector.values import (
+    Candidate,
+    Choice,
+    Coercion,
+    Condition,
+    Device,
+    Facts,
+    Outcome,
+    PathOff,
+    Phase,
+    Policy,
+    Position,
+    Rejection,
+    Request,
+    Resolution,
+    Verdict,
+)
+
+__all__ = ["resolve", "resolve_batch"]
+
+_USABLE = (Outcome.ELIGIBLE, Outcome.CONDITIONAL)
+
+
+def resolve(
+    manifest: Manifest,
+    device: Device,
+    question: Question,
+    facts: Facts,
+    request: Request,
+    policy: Policy,
+) -> Resolution:
+    """The resolution of one request, alone in its batch.
+
+    Args:
+        manifest: the facts and the policy that goes with them.
+        device: what is planned for; kept in the answer.
+        question: everything that is the same for all requests of the layer
+            (:func:`selector.asking.ask`).
+        facts: versions, for ``requires``.
+        request: the lengths.
+        policy: what the caller denies or forces.
+
+    Raises:
+        UnknownBackendError: the policy names a backend that is not in the manifest.
+    """
+    _check_names(manifest, policy)
+    asked = with_request(manifest, question, request)
+    judged = _judge_all(manifest, asked, facts, policy)
+    prefill, decode = _choose(manifest, asked, judged, policy)
+    threshold = _threshold(manifest, decode, asked, request)
+    phase = _phase_of(threshold, request)
+    return _answer(manifest, device, asked, request, phase, (prefill, decode), judged, asked)
+
+
+def resolve_batch(
+    manifest: Manifest,
+    device: Device,
+    question: Question,
+    facts: Facts,
+    requests: Sequence[Request],
+    policy: Policy,
+) -> tuple[Resolution, ...]:
+    """The resolutions of requests that run together, in order.
+
+    Rules of scope ``batch`` see the longest prefill among the requests with the same prefill
+    backend. Lengths must be known.
+    """
+    alone = [resolve(manifest, device, question, facts, r, policy) for r in requests]
+    phases = _split(manifest, alone)
+    answers: list[Resolution] = []
+    for mine, phase in zip(alone, phases, strict=True):
+        together = [
+            other.request
+            for other, its_phase in zip(alone, phases, strict=True)
+            if its_phase is Phase.PREFILL and other.prefill.backend == mine.prefill.backend
+        ]
+        asked = with_request(manifest, question, mine.request)
+        batch = asked
+        if phase is Phase.PREFILL:
+            batch = with_batch(manifest, question, _totals(together))
+        path = _prefill_path(manifest, mine.prefill.backend, phase, mine.decode, asked, batch)
+        prefill = msgspec.structs.replace(mine.prefill, path=path[0], paths=path[1])
+        answers.append(msgspec.structs.replace(mine, phase=phase, prefill=prefill))
+    return tuple(answers)
+
+
+def _totals(requests: Sequence[Request]) -> BatchTotals:
+    lengths = [(r.query_len or 1, r.seq_len or 1) for r in requests]
+    return BatchTotals(
+        num_prefills=len(lengths),
+        query_len=max(q for q, _ in lengths),
+        seq_len=max(s for _, s in lengths),
+        context_len=max(s - q for q, s in lengths),
+    )
+
+
+def _split(manifest: Manifest, alone: Sequence[Resolution]) -> list[Phase]:
+    """What each request of a batch counts as.
+
+    For an entry with ``uniform_decodes``, only the leading requests with the first one's query
+    length are decodes; with a threshold of one token, all that fit are.
+    """
+    phases = [r.phase or Phase.PREFILL for r in alone]
+    leading = True
+    for i, mine in enumerate(alone):
+        name = mine.decode.backend
+        if name is None or not manifest.entries[name].uniform_decodes:
+            continue
+        same_length = mine.request.query_len == alone[0].request.query_len
+        leading = leading and phases[i] is Phase.DECODE and same_length
+        if not leading and (mine.decode.decode_threshold or 1) > 1:
+            phases[i] = Phase.PREFILL
+    return phases
+
+
+# -- judging -------------------------------------------------------------------------------------
+
+_Judged = dict[str, dict[Phase, Verdict]]
+
+
+def _check_names(manifest: Manifest, policy: Policy) -> None:
+    from difflib import get_close_matches
+
+    forced = (policy.backend, policy.prefill_backend, policy.decode_backend)
+    for name in (*policy.deny, *(f for f in forced if f)):
+        if name not in manifest.entries:
+            near = get_close_matches(name, manifest.entries, 1, 0.4)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise UnknownBackendError(f'no backend is called "{name[:60]}"{hint}')
+
+
+def _judge_all(manifest: Manifest, asked: Question, facts: Facts, policy: Policy) -> _Judged:
+    judged: _Judged = {}
+    for entry in manifest.entries.values():
+        effective = coerced(entry, asked)
+        judged[entry.name] = {
+            phase: _judge(manifest, entry, phase, asked, effective, facts, policy)
+            for phase in Phase
+        }
+    return judged
+
+
+def coerced(entry: Entry, asked: Question) -> Question:
+    """The question as the entry sees it, after its coercions."""
+    changed: dict[str, Value | Domain] = {}
+    for name, rules in entry.coerce.items():
+        results = Domain()
+        for match in rules.matches(asked):
+            same = match.rule.result == "same"
+            results |= asked.possible(name) if same else Domain.of(match.rule.result)
+        only = results.only()
+        changed[name] = results if only is None else only
+    return asked.plus(changed)
+
+
+def _judge(
+    manifest: Manifest,
+    entry: Entry,
+    phase: Phase,
+    asked: Question,
+    effective: Question,
+    facts: Facts,
+    policy: Policy,
+) -> Verdict:
+    """What an entry says to a question in a phase, by itself."""
+    if entry.name in policy.deny:
+        return _one(Outcome.DENIED, "DENIED", entry.position, policy.deny[entry.name])
+    conditions: list[Condition] = []
+    for denial in manifest.deny:
+        if denial.backend == entry.name:
+            answer = denial.when.answer(asked)
+            if answer is Answer.YES:
+                return _one(Outcome.DENIED, "DENIED", denial.position, denial.reason)
+            conditions += _against(denial.when, answer, asked)
+    spec = entry.phases.get(phase)
+    if spec is None:
+        return _one(Outcome.UNSUPPORTED, "PHASE", entry.position, f"does not serve {phase}")
+    refused: list[Rejection] = []
+    for name, accepted in spec.accepts.items():
+        _judge_field(name, accepted, effective, refused, conditions)
+    for constraint in spec.constraints:
+        answer = constraint.violated(effective)
+        if answer is Answer.YES:
+            refused += constraint.rejections(effective)
+        elif answer is Answer.MAYBE:
+            conditions += constraint.conditions(effective)
+    missing = list(_missing(entry, facts, conditions))
+    if refused:
+        return Verdict(Outcome.UNSUPPORTED, (*refused, *missing))
+    if spec.off:
+        return _one(Outcome.PINNED, "PINNED", spec.position, spec.rationale or "")
+    if missing:
+        return Verdict(Outcome.UNAVAILABLE, tuple(missing))
+    outcome = Outcome.CONDITIONAL if conditions else Outcome.ELIGIBLE
+    return Verdict(outcome, (), tuple(dict.fromkeys(conditions)))
+
+
+def _one(outcome: Outcome, code: str, position: Position, reason: str) -> Verdict:
+    return Verdict(outcome, (Rejection(code=code, position=position, reason=reason),))
+
+
+def _against(when: When, answer: Answer, asked: Question) -> Iterator[Condition]:
+    """Conditions under which a denial that may apply does not."""
+    if answer is Answer.MAYBE:
+        for test in when.doubtful(asked):
+            condition = test.condition(asked)
+            yield Condition(test.field, f"not {condition.allowed}", test.position)
+
+
+def _judge_field(
+    name: str,
+    accepted: FirstMatch,  # type: ignore[type-arg]
+    effective: Question,
+    refused: list[Rejection],
+    conditions: list[Condition],
+) -> None:
+    """Adds what one field's accepted set says: nothing, a rejection, or conditions."""
+    matches = accepted.matches(effective)
+    tests = [_test(name, match) for match in matches]
+    answers = [test.answer(effective) for test in tests]
+    if all(a is Answer.NO for a in answers):
+        refused.append(tests[0].rejection(effective, reason=matches[0].rule.reason))
+    elif not all(a is Answer.YES for a in answers):
+        for match, test, answer in zip(matches, tests, answers, strict=True):
+            if answer is Answer.MAYBE:
+                conditions.append(test.condition(effective))
+            elif answer is Answer.YES:
+                conditions += [doubt.condition(effective) for doubt in match.doubts]
+
+
+def _test(name: str, match: Match):  # type: ignore[no-untyped-def,type-arg]
+    from selector.rules import Test
+
+    return Test(name, match.rule.result, match.rule.position)
+
+
+def _missing(entry: Entry, facts: Facts, conditions: list[Condition]) -> Iterator[Rejection]:
+    """Yields a rejection for each requirement that is not met; adds a condition if unknown."""
+    from packaging.specifiers import SpecifierSet
+
+    for need in entry.requires:
+        wanted = need.specifier or "true"
+        if need.fact not in facts.values:
+            conditions.append(Condition(need.fact, wanted, need.position))
+            continue
+        seen = facts.values[need.fact]
+        if seen is None or seen is False:
+            yield Rejection(
+                code="NOT_INSTALLED",
+                position=need.position,
+                field=need.fact,
+                observed="not installed" if seen is None else "false",
+                allowed=wanted,
+            )
+        elif need.specifier and not SpecifierSet(need.specifier).contains(str(seen), True):
+            yield Rejection(
+                code="VERSION",
+                position=need.position,
+                field=need.fact,
+                observed=str(seen),
+                allowed=wanted,
+            )
+
+
+# -- choosing ------------------------------------------------------------------------------------
+
+
+def _choose(
+    manifest: Manifest, asked: Question, judged: _Judged, policy: Policy
+) -> tuple[Choice, Choice]:
+    """The prefill and the decode choice: the first pair that agrees, decode leading."""
+    options = {phase: _options(manifest, asked, judged, policy, phase) for phase in Phase}
+    for decode in options[Phase.DECODE]:
+        for prefill in options[Phase.PREFILL]:
+            clash = _clash(manifest, asked, str(prefill.backend), str(decode.backend))
+            if clash is None:
+                return prefill, decode
+            name = str(prefill.backend)
+            verdict = judged[name][Phase.PREFILL]
+            if clash not in verdict.rejections:
+                rejections = (*verdict.rejections, clash)
+                judged[name][Phase.PREFILL] = Verdict(Outcome.UNSUPPORTED, rejections)
+    nothing = Choice(None)
+    if options[Phase.DECODE]:
+        return nothing, options[Phase.DECODE][0]
+    return (options[Phase.PREFILL] or (nothing,))[0], nothing
+
+
+def _options(
+    manifest: Manifest, asked: Question, judged: _Judged, policy: Policy, phase: Phase
+) -> tuple[Choice, ...]:
+    """Everything that can be chosen in a phase, first choice first."""
+    found: list[Choice] = []
+    for match in _orders(manifest, asked, policy, phase):
+        order = match.rule.result
+        for place, name in enumerate(order, 1):
+            verdict = judged[name][phase]
+            if verdict.outcome not in _USABLE or any(c.backend == name for c in found):
+                continue
+            doubts = tuple(d.condition(asked) for d in match.doubts)
+            found.append(
+                Choice(
+                    backend=name,
+                    rule=match.rule.position,
+                    reason=match.rule.reason,
+                    rank=place if match.rule.position.line else 0,
+                    of=len(order),
+                    conditions=(*doubts, *verdict.conditions),
+                )
+            )
+            if verdict.outcome is Outcome.ELIGIBLE:
+                break
+    names = tuple(str(c.backend) for c in found)
+    return tuple(
+        msgspec.structs.replace(c, possible=names[i:]) for i, c in enumerate(found)
+    )
+
+
+def _orders(
+    manifest: Manifest, asked: Question, policy: Policy, phase: Phase
+) -> tuple[Match[tuple[str, ...]], ...]:
+    forced = policy.forced(phase)
+    if forced is not None and (phase in manifest.entries[forced].phases or not policy.backend):
+        position = Position("policy", 0, 0)
+        return (Match(Rule(When(), (forced,), position, "forced by the caller")),)
+    lists = (Rule(p.when, p.orders[phase], p.position, p.reason) for p in manifest.priorities)
+    return FirstMatch(tuple(lists)).matches(asked)
+
+
+def _clash(manifest: Manifest, asked: Question, prefill: str, decode: str) -> Rejection | None:
+    """Why two backends cannot work on the same KV cache, if they cannot."""
+    a, b = manifest.entries[prefill], manifest.entries[decode]
+    for joint in manifest.joint:
+        if joint.when.answer(asked) is Answer.NO:
+            continue
+        for shared in joint.same:
+            seen, wanted = _shared(shared, a, asked), _shared(shared, b, asked)
+            if seen and wanted and not seen & wanted:
+                return _joint_rejection(joint, shared, seen, wanted, decode)
+    return None
+
+
+def _shared(what: str, entry: Entry, asked: Question) -> frozenset[str]:
+    if what == "backend":
+        return frozenset({entry.name})
+    if what == "kv_layout":
+        return entry.kv_layout
+    return frozenset({coerced(entry, asked).text("kv_cache_dtype")})
+
+
+def _joint_rejection(
+    joint: Joint, shared: str, seen: frozenset[str], wanted: frozenset[str], decode: str
+) -> Rejection:
+    return Rejection(
+        code="JOINT",
+        position=joint.position,
+        field=shared,
+        observed=", ".join(sorted(seen)),
+        allowed=f"{', '.join(sorted(wanted))} (decode runs {decode})",
+        reason=joint.reason,
+    )
+
+
+# -- paths, thresholds, the answer ---------------------------------------------------------------
+
+
+def _threshold(
+    manifest: Manifest, decode: Choice, asked: Question, request: Request
+) -> tuple[int, ...]:
+    """The decode thresholds possible, in tokens."""
+    if decode.backend is None:
+        return ()
+    rules = manifest.entries[decode.backend].decode_threshold
+    matches = rules.matches(asked) if rules else ()
+    return tuple(max(m.rule.result, 1 + request.speculative_tokens) for m in matches)
+
+
+def _phase_of(thresholds: tuple[int, ...], request: Request) -> Phase | None:
+    if request.query_len is None or not thresholds:
+        return None
+    fits = {request.query_len <= t for t in thresholds}
+    if len(fits) > 1:
+        return None
+    return Phase.DECODE if True in fits else Phase.PREFILL
+
+
+def _decode_path(entry: Entry) -> str:
+    if entry.sparse:
+        return "sparse_mqa"
+    return "mqa" if entry.mla else "mha"
+
+
+def _prefill_path(
+    manifest: Manifest,
+    backend: str | None,
+    phase: Phase | None,
+    decode: Choice,
+    asked: Question,
+    batch: Question,
+) -> tuple[str | None, tuple[str, ...]]:
+    """The path of a request's prefill: the one, and all that are possible.
+
+    A request that counts as a decode takes the decode backend's path, whatever its length.
+    """
+    if backend is None:
+        return None, ()
+    if phase is Phase.DECODE and decode.backend is not None:
+        path = _decode_path(manifest.entries[decode.backend])
+        return path, (path,)
+    entry = manifest.entries[backend]
+    paths: list[str] = []
+    for rule in entry.prefill_paths:
+        answer = _taken(entry, rule, coerced(entry, batch if rule.batch else asked))
+        if answer is not Answer.NO and rule.path not in paths:
+            paths.append(rule.path)
+        if answer is Answer.YES:
+            break
+    return (paths[0] if len(paths) == 1 else None), tuple(paths)
+
+
+def _taken(entry: Entry, rule: PathRule, asked: Question) -> Answer:
+    answers = [rule.when.answer(asked)]
+    if rule.steps is not None:
+        answers.append(rule.steps.answer(asked))
+    if rule.path in DENSE_PATHS:
+        answers.append(_may_be_dense(entry, asked))
+    return min(answers, key=lambda a: a.value)
+
+
+def _may_be_dense(entry: Entry, asked: Question) -> Answer:
+    """A dense path needs the entry's word and the layer's."""
+    if entry.dense_prefill is not True:
+        return Answer.NO
+    layer = asked.known("dense_prefill")
+    return {True: Answer.YES, False: Answer.NO}.get(layer, Answer.MAYBE)  # type: ignore[arg-type]
+
+
+def _paths_off(manifest: Manifest, backend: str | None, asked: Question) -> Iterator[PathOff]:
+    """Yields the dense path of the chosen prefill backend when something switches it off."""
+    entry = manifest.entries.get(backend or "")
+    if entry is None or not entry.sparse:
+        return
+    if entry.dense_prefill is False:
+        yield PathOff(
+            backend=entry.name,
+            path="dense_mha",
+            outcome=Outcome.PINNED,
+            position=entry.dense_prefill_at or entry.position,
+            rationale=entry.rationale or "",
+            evidence=entry.evidence,
+            revisit_when=entry.revisit_when,
+        )
+    elif asked.known("dense_prefill") is False:
+        yield PathOff(
+            backend=entry.name,
+            path="dense_mha",
+            outcome=Outcome.UNSUPPORTED,
+            position=entry.dense_prefill_at or entry.position,
+            rationale="the layer's own contract: its prefill may not be computed densely",
+        )
+
+
+def _coercions(entry: Entry, asked: Question) -> Iterator[Coercion]:
+    after = coerced(entry, asked)
+    for name, rules in entry.coerce.items():
+        if after.text(name) != asked.text(name):
+            rule = rules.matches(asked)[0].rule
+            yield Coercion(name, asked.text(name), after.text(name), rule.position, rule.reason)
+
+
+def _answer(
+    manifest: Manifest,
+    device: Device,
+    asked: Question,
+    request: Request,
+    phase: Phase | None,
+    chosen: tuple[Choice, Choice],
+    judged: _Judged,
+    batch: Question,
+) -> Resolution:
+    prefill, decode = chosen
+    thresholds = _threshold(manifest, decode, asked, request)
+    path, paths = _prefill_path(manifest, prefill.backend, phase, decode, asked, batch)
+    prefill = _complete(manifest, prefill, asked, path, paths, ())
+    if decode.backend is not None:
+        decode_path = _decode_path(manifest.entries[decode.backend])
+        decode = _complete(manifest, decode, asked, decode_path, (decode_path,), thresholds)
+    for phase_, choice in ((Phase.PREFILL, prefill), (Phase.DECODE, decode)):
+        if choice.backend is not None:
+            verdict = judged[choice.backend][phase_]
+            judged[choice.backend][phase_] = msgspec.structs.replace(
+                verdict, outcome=Outcome.SELECTED
+            )
+    return Resolution(
+        manifest=manifest.ref,
+        device=device,
+        layer=_layer(manifest, asked),
+        request=request,
+        phase=phase,
+        prefill=prefill,
+        decode=decode,
+        off=tuple(_paths_off(manifest, prefill.backend, asked)),
+        candidates=tuple(
+            Candidate(e.name, e.position, judged[e.name][Phase.PREFILL], judged[e.name][Phase.DECODE])
+            for e in manifest.entries.values()
+        ),
+    )
+
+
+def _complete(
+    manifest: Manifest,
+    choice: Choice,
+    asked: Question,
+    path: str | None,
+    paths: tuple[str, ...],
+    thresholds: tuple[int, ...],
+) -> Choice:
+    if choice.backend is None:
+        return choice
+    return msgspec.structs.replace(
+        choice,
+        path=path,
+        paths=paths,
+        coercions=tuple(_coercions(manifest.entries[choice.backend], asked)),
+        decode_threshold=thresholds[0] if len(set(thresholds)) == 1 else None,
+    )
+
+
+def _layer(manifest: Manifest, asked: Question) -> dict[str, Value]:
+    """The layer's fields as the answer shows them: values, or the set in words."""
+    skipped = {"platform", "capability", *manifest.facts, *manifest.derive}
+    skipped |= {"query_len", "seq_len", "context_len", "has_context", "num_prefills"}
+    skipped |= {m.name for m in manifest.measures}
+    shown: dict[str, Value] = {}
+    for name, value in asked.items():
+        if name not in skipped:
+            field = manifest.vocabulary.fields[name]
+            shown[name] = asked.text(name) if isinstance(value, Domain) else value
+            if field.type == "capability":
+                shown[name] = show(field, shown[name])
+    return shown

@@ -1,0 +1,335 @@
+"""The forms a rule can take, and what they answer when some fields are unknown.
+
+A :class:`Question` maps fields to a value, or to the set of values they can have. A predicate
+then answers ``YES`` (for all of them), ``NO`` (for none) or ``MAYBE``; a first match that meets a
+maybe collects everything that could follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from typing import Generic, TypeVar
+
+import msgspec
+
+from selector.domains import EMPTY, Domain, Value
+from selector.fields import Field, Vocabulary, show, show_domain
+from selector.values import Condition, Position, Rejection
+
+__all__ = [
+    "Allowed",
+    "Answer",
+    "Bound",
+    "Constraint",
+    "FirstMatch",
+    "Match",
+    "Question",
+    "Rule",
+    "Steps",
+    "Test",
+    "When",
+]
+
+T = TypeVar("T")
+
+
+class Answer(Enum):
+    """Whether a predicate holds for every, some or none of the possible values."""
+
+    NO = 0
+    MAYBE = 1
+    YES = 2
+
+
+class Question:
+    """What is asked: field → value, or the set of values it can have. Immutable."""
+
+    __slots__ = ("_values", "vocabulary")
+
+    def __init__(self, vocabulary: Vocabulary, values: Mapping[str, Value | Domain]) -> None:
+        self.vocabulary = vocabulary
+        self._values = dict(values)
+
+    def possible(self, name: str) -> Domain:
+        """The values a field can have; everything when nothing is known."""
+        value = self._values.get(name)
+        if isinstance(value, Domain):
+            return value
+        if value is None:
+            return self.vocabulary.fields[name].universe()
+        return Domain.of(value)
+
+    def known(self, name: str) -> Value | None:
+        """The field's value when there is only one it can have."""
+        value = self._values.get(name)
+        return value.only() if isinstance(value, Domain) else value
+
+    def given(self, name: str) -> bool:
+        """Whether anything was said about the field."""
+        return name in self._values
+
+    def plus(self, values: Mapping[str, Value | Domain]) -> Question:
+        """The same question with these fields set."""
+        return Question(self.vocabulary, {**self._values, **values})
+
+    def items(self) -> Iterator[tuple[str, Value | Domain]]:
+        """Every field something is known of, in order of the vocabulary."""
+        return ((n, self._values[n]) for n in self.vocabulary.fields if n in self._values)
+
+    def text(self, name: str) -> str:
+        """The field's value in words; ``unknown`` when nothing was said."""
+        value = self._values.get(name)
+        field = self.vocabulary.fields[name]
+        if value is None:
+            return "unknown"
+        return show_domain(field, value) if isinstance(value, Domain) else show(field, value)
+
+
+class Bound(msgspec.Struct, frozen=True):
+    """Whole numbers bounded by another field: ``{max: {field: index_topk}}``."""
+
+    low: int | str | None = None
+    high: int | str | None = None
+    multiple_of: int = 1
+
+    def within(self, question: Question) -> tuple[Domain, Domain]:
+        """The values admitted for certain, and those that may be admitted."""
+        low, low_sure = _end(self.low, question)
+        high, high_sure = _end(self.high, question)
+        if (self.low is not None and low is None and low_sure) or (
+            self.high is not None and high is None and high_sure
+        ):
+            return EMPTY, EMPTY  # the bound is a symbol: nothing is within it
+        domain = Domain.between(low, high, self.multiple_of)
+        return (domain, domain) if low_sure and high_sure else (EMPTY, domain)
+
+
+def _end(end: int | str | None, question: Question) -> tuple[int | None, bool]:
+    if not isinstance(end, str):
+        return end, True
+    value = question.known(end)
+    if value is None:
+        return None, False
+    return (value, True) if isinstance(value, int) and not isinstance(value, bool) else (None, True)
+
+
+class Allowed(msgspec.Struct, frozen=True):
+    """A set of values: fixed, or with bounds taken from fields of the layer."""
+
+    fixed: Domain
+    bounds: tuple[Bound, ...] = ()
+
+    def within(self, question: Question) -> tuple[Domain, Domain]:
+        """The values admitted for certain, and those that may be admitted."""
+        sure = possible = self.fixed
+        for bound in self.bounds:
+            certain, maybe = bound.within(question)
+            sure, possible = sure | certain, possible | maybe
+        return sure, possible
+
+
+class Test(msgspec.Struct, frozen=True):
+    """One field must lie within one set."""
+
+    field: str
+    allowed: Allowed
+    position: Position
+
+    __test__ = False  # not a test case, whatever pytest thinks
+
+    def answer(self, question: Question) -> Answer:
+        """Whether the field lies within the set."""
+        sure, possible = self.allowed.within(question)
+        value = question.known(self.field)
+        if value is not None:
+            if sure.admits(value):
+                return Answer.YES
+            return Answer.MAYBE if possible.admits(value) else Answer.NO
+        values = question.possible(self.field)
+        if values <= sure:
+            return Answer.YES
+        return Answer.NO if (values & possible).is_empty() else Answer.MAYBE
+
+    def rejection(self, question: Question, code: str | None = None, reason: str = "") -> Rejection:
+        """Why the field is refused: what was seen, what is allowed, what is nearest."""
+        field = question.vocabulary.fields[self.field]
+        _, allowed = self.allowed.within(question)
+        value = question.known(self.field)
+        nearest = None if value is None else _nearest(field, allowed, value)
+        return Rejection(
+            code=code or self.field.upper(),
+            position=self.position,
+            field=self.field,
+            observed=question.text(self.field),
+            allowed=show_domain(field, allowed),
+            nearest=nearest,
+            reason=reason or None,
+        )
+
+    def condition(self, question: Question) -> Condition:
+        """What the field must be for the answer to be yes."""
+        field = question.vocabulary.fields[self.field]
+        _, allowed = self.allowed.within(question)
+        wanted = allowed & question.possible(self.field)
+        return Condition(self.field, show_domain(field, wanted), self.position)
+
+
+def _nearest(field: Field, allowed: Domain, value: Value) -> str | None:
+    near = (allowed & field.universe()).nearest(value)
+    if near is None:
+        symbols = sorted(n for n in allowed.names if isinstance(n, str))
+        near = symbols[0] if symbols and not allowed.all_names_but else None
+    return None if near is None else show(field, near)
+
+
+class When(msgspec.Struct, frozen=True):
+    """A conjunction of tests; empty, it always holds."""
+
+    tests: tuple[Test, ...] = ()
+
+    def answer(self, question: Question) -> Answer:
+        """Whether all tests hold."""
+        return min((t.answer(question) for t in self.tests), key=_value, default=Answer.YES)
+
+    def doubtful(self, question: Question) -> tuple[Test, ...]:
+        """The tests that answer maybe."""
+        return tuple(t for t in self.tests if t.answer(question) is Answer.MAYBE)
+
+
+def _value(answer: Answer) -> int:
+    return answer.value
+
+
+class Rule(msgspec.Struct, Generic[T], frozen=True):
+    """A result that follows when a condition holds."""
+
+    when: When
+    result: T
+    position: Position
+    reason: str = ""
+
+
+class Match(msgspec.Struct, Generic[T], frozen=True):
+    """A rule that can be the first match, and the tests that this depends on."""
+
+    rule: Rule[T]
+    doubts: tuple[Test, ...] = ()
+
+
+class FirstMatch(msgspec.Struct, Generic[T], frozen=True):
+    """Rules in order; the first that holds decides."""
+
+    rules: tuple[Rule[T], ...]
+
+    def matches(self, question: Question) -> tuple[Match[T], ...]:
+        """Every rule that can be the first match: one, when all it asks about is known."""
+        found: list[Match[T]] = []
+        for rule in self.rules:
+            answer = rule.when.answer(question)
+            if answer is Answer.NO:
+                continue
+            found.append(Match(rule, rule.when.doubtful(question)))
+            if answer is Answer.YES:
+                break
+        return tuple(found)
+
+
+class Constraint(msgspec.Struct, frozen=True):
+    """When ``when`` holds, ``require`` and one of ``any_of`` must hold; with neither, never."""
+
+    when: When
+    require: When
+    any_of: tuple[When, ...]
+    code: str
+    reason: str
+    position: Position
+
+    def violated(self, question: Question) -> Answer:
+        """Whether the constraint is broken."""
+        applies = self.when.answer(question)
+        if applies is Answer.NO:
+            return Answer.NO
+        holds = self._holds(question)
+        if holds is Answer.YES:
+            return Answer.NO
+        certain = applies is Answer.YES and holds is Answer.NO
+        return Answer.YES if certain else Answer.MAYBE
+
+    def _holds(self, question: Question) -> Answer:
+        if not self.require.tests and not self.any_of:
+            return Answer.NO
+        base = self.require.answer(question)
+        either = max((w.answer(question) for w in self.any_of), key=_value, default=Answer.YES)
+        return min(base, either, key=_value)
+
+    def _alternatives(self, question: Question) -> tuple[Test, ...]:
+        """The tests whose change would mend it: of ``require``, else of ``any_of``."""
+        failing = [t for t in self.require.tests if t.answer(question) is not Answer.YES]
+        if failing or not self.any_of:
+            return tuple(failing)
+        return tuple(
+            t for w in self.any_of for t in w.tests if t.answer(question) is not Answer.YES
+        )
+
+    def rejections(self, question: Question) -> tuple[Rejection, ...]:
+        """One rejection for each failing test; for "never", one that names what it forbids."""
+        failing = self._alternatives(question)
+        if failing:
+            by_field: dict[str, Test] = {}
+            for test in failing:  # any_of: alternatives of one field are one set
+                seen = by_field.get(test.field)
+                by_field[test.field] = _either(seen, test) if seen else test
+            return tuple(t.rejection(question, self.code, self.reason) for t in by_field.values())
+        seen_text = ", ".join(f"{t.field} {question.text(t.field)}" for t in self.when.tests)
+        return (
+            Rejection(
+                code=self.code,
+                position=self.position,
+                observed=seen_text or None,
+                allowed="never together" if len(self.when.tests) > 1 else "never",
+                reason=self.reason or None,
+            ),
+        )
+
+    def conditions(self, question: Question) -> tuple[Condition, ...]:
+        """What is unknown and decides whether the constraint is broken."""
+        required = [t for t in self._alternatives(question) if t.answer(question) is Answer.MAYBE]
+        if required:
+            return tuple(t.condition(question) for t in required)
+        return tuple(
+            Condition(t.field, f"not {t.condition(question).allowed}", t.position)
+            for t in self.when.doubtful(question)
+        )
+
+
+def _either(a: Test, b: Test) -> Test:
+    fixed = a.allowed.fixed | b.allowed.fixed
+    return Test(a.field, Allowed(fixed, a.allowed.bounds + b.allowed.bounds), a.position)
+
+
+class Steps(msgspec.Struct, frozen=True):
+    """A threshold table: the first row whose ``max`` is at least ``over`` decides.
+
+    Then ``least`` must be at least that row's ``min``. Beyond the last row it never holds.
+    """
+
+    over: str
+    least: str
+    table: tuple[tuple[int, int], ...]
+    position: Position
+
+    def tests(self) -> tuple[When, ...]:
+        """The same table as one conjunction a row."""
+        rows: list[When] = []
+        low = 0
+        for high, minimum in self.table:
+            over = Test(self.over, Allowed(Domain.between(low, high)), self.position)
+            least = Test(self.least, Allowed(Domain.between(minimum, None)), self.position)
+            rows.append(When((over, least)))
+            low = high + 1
+        return tuple(rows)
+
+    def answer(self, question: Question) -> Answer:
+        """Whether the row that decides is met."""
+        return max((w.answer(question) for w in self.tests()), key=_value, default=Answer.NO)
