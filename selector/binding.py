@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from selector.asking import ask, check_space
 from selector.devices import find_device, note_on
-from selector.loading import load, loads
 from selector.manifest import Manifest
 from selector.resolve import resolve, resolve_batch
 from selector.resources import DEFAULT_MANIFEST, manifest_path, resource
 from selector.rules import Question
 from selector.values import Device, Facts, Layer, Policy, Request, Resolution
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["Bound", "Selector"]
 
@@ -35,6 +37,8 @@ class Selector:
             ManifestError: the manifest has errors; all are listed.
             OSError: the file cannot be opened.
         """
+        from selector.loading import load  # YAML and hashing: only loading needs them
+
         file = resource(DEFAULT_MANIFEST) if path is None else manifest_path(str(path))
         manifest = load(file)
         return cls(manifest.as_claimed() if as_claimed else manifest)
@@ -42,6 +46,8 @@ class Selector:
     @classmethod
     def loads(cls, text: str, file: str = "manifest.yaml") -> Selector:
         """The same, from text."""
+        from selector.loading import loads
+
         return cls(loads(text, file))
 
     def bind(

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
-from difflib import get_close_matches
 from functools import cache
 from typing import Any
 
 import msgspec
 
 from selector.errors import UnknownDeviceError, ValueRefusedError
-from selector.fields import capability_text, parse_capability
+from selector.fields import capability_text, close_matches, parse_capability
 from selector.resources import packaged
 from selector.values import Device, Resolution
 
@@ -34,6 +32,8 @@ def known_capabilities() -> tuple[str, ...]:
 
 @cache
 def _table() -> dict[str, Any]:
+    import json
+
     table: dict[str, Any] = json.loads(packaged("architectures.json").read_text("utf-8"))
     return table
 
@@ -85,7 +85,7 @@ def _capability_of(product: str) -> str:
 
 def _hint(text: str) -> str:
     names = {p.lower(): (p, a) for a in architectures() for p in a["products"]}
-    near = get_close_matches(text.strip().lower(), names, 1, 0.5)
+    near = close_matches(text.strip().lower(), names, 0.5)
     if not near:
         return "; `attnsel info --gpus` lists all"
     product, row = names[near[0]]

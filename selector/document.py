@@ -402,7 +402,9 @@ def _trap(text: str) -> tuple[str, str] | None:
     if re.fullmatch(r"[-+]?0\d+", text):
         octal = int(text, 8) if re.fullmatch(r"[-+]?[0-7]+", text) else "text"
         return f"{shown} is {octal} in YAML 1.1 and {int(text[:18])} in 1.2", "drop the zero"
-    if re.fullmatch(r"[-+]?0[xob][\da-fA-F_]+", text) or re.fullmatch(r"[-+]?\d[\d_]*_[\d_]*", text):
+    if re.fullmatch(r"[-+]?0[xob][\da-fA-F_]+", text) or re.fullmatch(
+        r"[-+]?\d[\d_]*_[\d_]*", text
+    ):
         return f"{shown} is a number in some YAML versions only", "write it in plain decimal"
     if re.fullmatch(r"[-+]?\d{19,}", text):
         return f"{shown} is too large a number", "no field is that large"

@@ -13,18 +13,17 @@ Booleans are names, never integers: ``True`` is not ``1`` here.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import reduce
 from math import lcm
+
+import msgspec
 
 __all__ = ["ANY", "EMPTY", "Domain", "Span", "Value"]
 
 Value = bool | int | str
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(msgspec.Struct, frozen=True):
     """Multiples of ``step`` in ``[low, high]`` that no member of ``holes`` divides.
 
     ``None`` for ``low`` or ``high`` means unbounded on that side.
@@ -33,7 +32,7 @@ class Span:
     low: int | None = None
     high: int | None = None
     step: int = 1
-    holes: frozenset[int] = field(default_factory=frozenset)
+    holes: frozenset[int] = frozenset()
 
     def admits(self, value: int) -> bool:
         """Whether ``value`` is a member."""
@@ -129,8 +128,7 @@ def _inside(inner: Span, outer: Span) -> bool:
     return low_fits and high_fits
 
 
-@dataclass(frozen=True, slots=True)
-class Domain:
+class Domain(msgspec.Struct, frozen=True, eq=False):
     """A set of values; build one with the class methods, combine with ``& | -``.
 
     Equality compares members, not spelling: ``Domain.of(1, 2) == Domain.between(1, 2)``.
@@ -228,6 +226,8 @@ class Domain:
             words = sorted(n for n in self.names if isinstance(n, str))
             if self.all_names_but or not words:
                 return None
+            from difflib import get_close_matches
+
             return get_close_matches(value, words, 1, 0.0)[0]
         below = [n for s in self.spans if (n := s.last_to(value)) is not None]
         above = [n for s in self.spans if (n := s.first_from(value)) is not None]

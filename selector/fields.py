@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Literal
+
+import msgspec
 
 from selector.domains import ANY, Domain, Value
 from selector.errors import UnknownFieldError, ValueRefusedError
@@ -28,6 +28,7 @@ __all__ = [
     "Field",
     "Vocabulary",
     "capability_text",
+    "close_matches",
     "parse_capability",
     "parse_capability_set",
     "show",
@@ -49,8 +50,7 @@ KV_DTYPES = (
 """KV cache dtypes; the list is that of vLLM 0.33.0's ``CacheDType`` plus FlashInfer's ``int8``."""
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(msgspec.Struct, frozen=True):
     """One field of the vocabulary.
 
     ``values`` is the closed list of names for a ``name`` field (empty: any name). ``off`` is the
@@ -159,9 +159,16 @@ class Field:
             allowed = "true or false"
         if self.symbols:
             allowed += f", or {' or '.join(self.symbols)}"
-        near = get_close_matches(shown, self.values, 1)
+        near = close_matches(shown, self.values)
         hint = f"; did you mean {near[0]}?" if near else ""
         return ValueRefusedError(f"{self.name} {shown} is not {allowed}{hint}")
+
+
+def close_matches(word: str, words: Iterable[str], cutoff: float = 0.6) -> list[str]:
+    """The one spelling closest to ``word``, if any is close: what the asker may have meant."""
+    from difflib import get_close_matches  # only mistakes need it
+
+    return get_close_matches(word, words, 1, cutoff)
 
 
 _NAME_SPELLINGS = {
@@ -273,7 +280,9 @@ BUILTIN: tuple[Field, ...] = (
     ),
     _feature("alibi", "Linear position biases added to the logits.", "has_alibi"),
     _feature("chunked", "Chunked local attention: queries see their own chunk only."),
-    _feature("mm_prefix", "Bidirectional attention over multimodal prefix tokens.", "use_mm_prefix"),
+    _feature(
+        "mm_prefix", "Bidirectional attention over multimodal prefix tokens.", "use_mm_prefix"
+    ),
     _feature("non_causal", "Decoder-type attention without the causal mask.", "use_non_causal"),
     _feature(
         "per_head_quant_scales", "One KV quantisation scale per head.", "use_per_head_quant_scales"
@@ -340,7 +349,7 @@ class Vocabulary:
         try:
             return self.fields[self._names[name]]
         except KeyError:
-            near = get_close_matches(name, self._names, 1)
+            near = close_matches(name, self._names)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise UnknownFieldError(f'unknown field "{name[:60]}"{hint}') from None
 

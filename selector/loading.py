@@ -97,9 +97,7 @@ class _Builder:
             entries=MappingProxyType(entries),
             facts=MappingProxyType({n: f["type"] for n, f in tree.get("facts", {}).items()}),
             derive=MappingProxyType(derive),
-            space=tuple(
-                parse.constraint(r, "CONTRADICTION") for r in tree.get("space", ())
-            ),
+            space=tuple(parse.constraint(r, "CONTRADICTION") for r in tree.get("space", ())),
             joint=tuple(
                 Joint(parse.when(r), tuple(r["same"]), r["reason"], r.position)
                 for r in tree.get("joint", ())

@@ -7,13 +7,12 @@ so that one reading shows every mistake.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from difflib import get_close_matches
 from typing import Any
 
 from selector.document import Document, Mapping, Sequence
 from selector.domains import ANY, EMPTY, Domain, Value
 from selector.errors import AttnselError, UnknownFieldError
-from selector.fields import Field, Vocabulary, parse_capability_set
+from selector.fields import Field, Vocabulary, close_matches, parse_capability_set
 from selector.rules import Allowed, Bound, Constraint, FirstMatch, Rule, Test, When
 from selector.values import Position
 
@@ -113,7 +112,7 @@ class Parser:
         """Whether ``name`` is an entry; reports it when not."""
         if name in entries:
             return True
-        near = get_close_matches(name, entries, 1)
+        near = close_matches(name, entries)
         fix = f"did you mean {near[0]}?" if near else "define it under `backends`"
         self.document.report("CAP013", at, f'no entry is called "{name}"', fix)
         return False
@@ -213,9 +212,7 @@ class Parser:
         if raw == "any":
             return Allowed(ANY)
         if isinstance(raw, Sequence):
-            parts = [
-                self.allowed(field, x, p) for x, p in zip(raw, raw.items_at, strict=True)
-            ]
+            parts = [self.allowed(field, x, p) for x, p in zip(raw, raw.items_at, strict=True)]
             fixed = EMPTY
             for part in parts:
                 fixed = fixed | part.fixed
@@ -267,7 +264,7 @@ class Parser:
             try:
                 return parse_capability_set(raw)
             except AttnselError as error:
-                self.document.report("CAP011", at, str(error), "quote it: \"9.0\"")
+                self.document.report("CAP011", at, str(error), 'quote it: "9.0"')
                 return EMPTY
         kind = {"integer": int, "boolean": bool, "presence": bool, "name": str}.get(field.type)
         right = kind is not None and type(raw) is kind
@@ -282,7 +279,7 @@ class Parser:
 
     def _report_value(self, field: Field, raw: Value, at: Position) -> None:
         choices = [*field.values, *field.symbols]
-        near = get_close_matches(str(raw), choices, 1)
+        near = close_matches(str(raw), choices)
         wants = {
             "integer": f"a whole number of at least {field.low}",
             "boolean": "true or false",

@@ -13,7 +13,7 @@ import msgspec
 from selector.asking import BatchTotals, with_batch, with_request
 from selector.domains import Domain, Value
 from selector.errors import UnknownBackendError
-from selector.fields import show
+from selector.fields import close_matches, show
 from selector.manifest import DENSE_PATHS, Entry, Joint, Manifest, PathRule
 from selector.rules import Answer, FirstMatch, Match, Question, Rule, When
 from selector.values import (
@@ -137,12 +137,10 @@ _Judged = dict[str, dict[Phase, Verdict]]
 
 
 def _check_names(manifest: Manifest, policy: Policy) -> None:
-    from difflib import get_close_matches
-
     forced = (policy.backend, policy.prefill_backend, policy.decode_backend)
     for name in (*policy.deny, *(f for f in forced if f)):
         if name not in manifest.entries:
-            near = get_close_matches(name, manifest.entries, 1, 0.4)
+            near = close_matches(name, manifest.entries, 0.4)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise UnknownBackendError(f'no backend is called "{name[:60]}"{hint}')
 
@@ -329,9 +327,7 @@ def _options(
             if verdict.outcome is Outcome.ELIGIBLE:
                 break
     names = tuple(str(c.backend) for c in found)
-    return tuple(
-        msgspec.structs.replace(c, possible=names[i:]) for i, c in enumerate(found)
-    )
+    return tuple(msgspec.structs.replace(c, possible=names[i:]) for i, c in enumerate(found))
 
 
 def _orders(
@@ -519,7 +515,9 @@ def _answer(
         decode=decode,
         off=tuple(_paths_off(manifest, prefill.backend, asked)),
         candidates=tuple(
-            Candidate(e.name, e.position, judged[e.name][Phase.PREFILL], judged[e.name][Phase.DECODE])
+            Candidate(
+                e.name, e.position, judged[e.name][Phase.PREFILL], judged[e.name][Phase.DECODE]
+            )
             for e in manifest.entries.values()
         ),
     )

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # pathlib costs a sixth of importing selector, and most answers need no file
+    from pathlib import Path
 
 __all__ = ["DEFAULT_MANIFEST", "manifest_path", "packaged", "resource"]
 
 DEFAULT_MANIFEST = "capabilities.yaml"
 
-_PACKAGE = Path(__file__).parent
+
+@cache
+def _package() -> Path:
+    from pathlib import Path
+
+    return Path(__file__).parent
 
 
 def packaged(name: str) -> Path:
     """The path of a data file that lies inside the package."""
-    return _PACKAGE / name
+    return _package() / name
 
 
 def resource(name: str) -> Path:
@@ -21,12 +30,14 @@ def resource(name: str) -> Path:
 
     In a wheel these lie in ``selector/data``; in a checkout, at the top.
     """
-    packaged = _PACKAGE / "data" / name
-    return packaged if packaged.exists() else _PACKAGE.parent / name
+    shipped = _package() / "data" / name
+    return shipped if shipped.exists() else _package().parent / name
 
 
 def manifest_path(reference: str) -> Path:
     """The path of a manifest given by path or, without a suffix, by shipped name."""
+    from pathlib import Path
+
     path = Path(reference)
     if path.suffix or path.exists() or "/" in reference:
         return path

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from difflib import get_close_matches
 from functools import cache
 from typing import Any, NamedTuple
 
+from selector.fields import close_matches
 from selector.resources import resource
 
 __all__ = ["Fault", "check", "load_schema"]
@@ -68,7 +68,9 @@ def _faults(error: Any) -> Iterator[Fault]:
         return
     if error.validator == "propertyNames" or "propertyNames" in error.schema_path:
         own = own or "is not a name that is allowed here"
-        yield Fault((*path, error.instance), True, "CAP003", f'key "{_cut(error.instance)}" {own}', "")
+        yield Fault(
+            (*path, error.instance), True, "CAP003", f'key "{_cut(error.instance)}" {own}', ""
+        )
         return
     if own:
         message, _, fix = own.partition("; ")
@@ -84,7 +86,7 @@ def _unknown_keys(error: Any, path: tuple[str | int, ...]) -> Iterator[Fault]:
     for key in error.instance:
         if key in known:
             continue
-        near = get_close_matches(key, known, 1, 0.55)
+        near = close_matches(key, known, 0.55)
         fix = f"did you mean {near[0]}?" if near else f"known here: {', '.join(sorted(known))}"
         yield Fault((*path, key), True, "CAP003", f'unknown key "{_cut(key)}"', fix)
 
@@ -96,14 +98,16 @@ def _worded(error: Any, path: tuple[str | int, ...]) -> Fault:
     if what == "required":
         missing = next(k for k in wanted if k not in error.instance and f"'{k}'" in error.message)
         about = error.schema.get("properties", {}).get(missing, {}).get("description", "")
-        return Fault(path, False, "CAP008", f"`{missing}` is missing", f"add it: {about}".strip(": "))
+        return Fault(
+            path, False, "CAP008", f"`{missing}` is missing", f"add it: {about}".strip(": ")
+        )
     if what == "type":
         kinds = [wanted] if isinstance(wanted, str) else wanted
         allowed = " or ".join(_TYPES[k] for k in kinds)
         return Fault(path, False, "CAP004", f"{seen} is not {allowed}", f"write {allowed}")
     if what == "enum":
         listed = ", ".join(map(str, wanted))
-        near = get_close_matches(str(error.instance), [str(w) for w in wanted], 1)
+        near = close_matches(str(error.instance), [str(w) for w in wanted])
         fix = f"did you mean {near[0]}?" if near else f"allowed: {listed}"
         return Fault(path, False, "CAP004", f"{seen} is not one of {listed}", fix)
     if what == "const":

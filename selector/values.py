@@ -408,5 +408,3 @@ class Model(msgspec.Struct, frozen=True):
     attention_free: int = 0
     notes: tuple[str, ...] = ()
     source: str = ""
-
-
