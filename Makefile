@@ -1,0 +1,50 @@
+# `make demo` answers the question that started the project; `make test` proves the rest.
+
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+BIN := .venv/bin
+
+.PHONY: demo test check format lint types imports coverage schemas build clean
+
+demo: .venv/installed
+	$(BIN)/attnsel resolve --gpu "RTX PRO 6000" --model glm-5.2-fp8 --set tp=8,pp=2 --query-len 3300
+
+test: .venv/installed-test
+	$(BIN)/python -m pytest
+
+check: .venv/installed-test  ## everything that CI and reviewers look at
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/attnsel lint
+	$(MAKE) coverage
+
+coverage: .venv/installed-test  ## domains and the definition must be covered branch by branch
+	$(BIN)/python -m pytest --cov --cov-report=term
+	$(BIN)/coverage report --include='*/selector/domains.py,*/selector/resolve.py' --fail-under=100
+
+format: .venv/installed-test
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+schemas: .venv/installed  ## after changing selector/fields.py
+	$(BIN)/python tools/write_schemas.py
+
+build: .venv/installed-test
+	$(BIN)/python -m build
+
+clean:
+	rm -rf .venv dist build *.egg-info
+
+.venv/bin/python:
+	sh tools/make_venv.sh "$(PYTHON)" .venv
+
+.venv/installed: pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+.venv/installed-test: pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$(TORCH)"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	@touch $@ .venv/installed

@@ -1,0 +1,71 @@
+"""What a checkpoint's quantisation config says of the KV cache."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from selector.models.source import MISSING, Source, shown
+from selector.values import Origin
+
+__all__ = ["KvCache", "kv_cache"]
+
+
+class KvCache(NamedTuple):
+    """The KV cache's element type, whether it has one scale a head, and where that was read."""
+
+    dtype: str
+    per_head: bool
+    origin: Origin
+    keys: str
+    notes: tuple[str, ...] = ()
+
+
+def kv_cache(*levels: Source) -> KvCache:
+    """The KV cache a checkpoint was quantised for, from the first level that says; else ``auto``.
+
+    Weights that are quantised leave the cache alone; so does a scheme that is not understood,
+    with a note.
+    """
+    notes: list[str] = []
+    for level in levels:
+        for key in level.tables.quantisations:
+            raw = level.raw(key)
+            if not isinstance(raw, Mapping):
+                continue
+            for path, found in _places(key, raw):
+                dtype = _dtype(found, level.tables.kv_algorithms)
+                if dtype:
+                    per_head = isinstance(found, Mapping) and found.get("strategy") == "attn_head"
+                    where = level.path(path)
+                    return KvCache(dtype, per_head, Origin.CHECKPOINT, where, tuple(notes))
+                notes.append(f"{level.path(path)} {shown(found)} is not understood: KV cache auto")
+    return KvCache("auto", False, Origin.DEFAULT, "", tuple(notes[:3]))
+
+
+def _places(key: str, config: Mapping[str, object]) -> list[tuple[str, object]]:
+    """Where a quantisation config may speak of the KV cache, and what it says there."""
+    found: list[tuple[str, object]] = []
+    nested = config.get("quantization", MISSING)
+    levels = [(key, config)]
+    if isinstance(nested, Mapping):
+        levels.append((f"{key}.quantization", nested))
+    for path, level in levels:
+        scheme = level.get("kv_cache_scheme")
+        if isinstance(scheme, Mapping):  # a word such as "static" is how, not whether
+            found.append((f"{path}.kv_cache_scheme", scheme))
+        algorithm = level.get("kv_cache_quant_algo")
+        if algorithm is not None:
+            found.append((f"{path}.kv_cache_quant_algo", algorithm))
+    return found
+
+
+def _dtype(found: object, algorithms: Mapping[str, str]) -> str:
+    if isinstance(found, str):
+        return algorithms.get(found.lower(), "")
+    if isinstance(found, Mapping):
+        kind = found.get("type")
+        bits = found.get("num_bits")
+        if bits == 8 and kind in ("float", "int"):
+            return "fp8_e4m3" if kind == "float" else "int8"
+    return ""
