@@ -1,4 +1,5 @@
 import contextlib
+import dataclasses
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -71,6 +72,16 @@ def test_agrees_with_the_reference_on_the_cpu(
 def test_math_takes_values_of_another_size(make_batch: Callable[..., Batch], dtype: str) -> None:
     batch = make_batch(head_size=24, v_head_size=16, dtype=dtype)
     assert error_of(torch_sdpa.math, batch) <= torch_sdpa.math.tolerance(dtype)
+
+
+@pytest.mark.parametrize("group", [1, 4, 8])
+def test_repeating_kv_heads_is_the_same_as_grouping(
+    make_batch: Callable[..., Batch], group: int
+) -> None:
+    """What the efficient kernel needs, shown with a kernel that runs anywhere."""
+    repeating = dataclasses.replace(torch_sdpa.math, repeats_kv=True)
+    batch = make_batch(num_kv_heads=8 // group)
+    assert error_of(repeating, batch) <= repeating.tolerance("float32")
 
 
 def test_flash_refuses_values_of_another_size_in_torchs_words(
