@@ -80,7 +80,7 @@ def find_gpu(text: str) -> Device:
 
 
 def _capability_of(product: str) -> str:
-    return next(a["capability"] for a in architectures() if product in a["products"])
+    return str(next(a["capability"] for a in architectures() if product in a["products"]))
 
 
 def _hint(text: str) -> str:

@@ -329,7 +329,8 @@ class _Builder:
 
     def _put(self, top: _Open, value: Any, at: Position) -> None:
         node, key, key_at = top.node, top.key, top.key_at
-        assert isinstance(node, Mapping) and key_at is not None
+        assert isinstance(node, Mapping)
+        assert key_at is not None
         if key is None:
             return
         if key == "<<":

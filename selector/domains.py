@@ -13,7 +13,6 @@ Booleans are names, never integers: ``True`` is not ``1`` here.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import reduce
 from math import lcm
 
 import msgspec
@@ -183,7 +182,9 @@ class Domain(msgspec.Struct, frozen=True, eq=False):
         return Domain(spans, self.names | other.names)
 
     def __invert__(self) -> Domain:
-        spans = reduce(_meet_all, (_outside(s) for s in self.spans), (Span(),))
+        spans: tuple[Span, ...] = (Span(),)
+        for span in self.spans:
+            spans = _meet_all(spans, _outside(span))
         return Domain(spans, self.names, not self.all_names_but)
 
     def __sub__(self, other: Domain) -> Domain:

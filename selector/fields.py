@@ -41,12 +41,32 @@ Role = Literal["core", "feature", "context"]
 UNSET, ABSENT = "unset", "absent"
 _SYMBOLS = (UNSET, ABSENT)
 
-KV_DTYPES = (
-    "auto float16 bfloat16 float32 fp8 fp8_e4m3 fp8_e5m2 fp8_inc fp8_ds_mla nvfp4 nvfp4_4over6 "
-    "nvfp4_ds_mla turboquant_k8v4 turboquant_4bit_nc turboquant_k3v4_nc turboquant_3bit_nc "
-    "octave_k3v4 octave_k3v3 octave_k3v3_compact ultraquant_4bit int8 int4_per_token_head "
-    "int8_per_token_head fp8_per_token_head"
-).split()
+KV_DTYPES = [
+    "auto",
+    "float16",
+    "bfloat16",
+    "float32",
+    "fp8",
+    "fp8_e4m3",
+    "fp8_e5m2",
+    "fp8_inc",
+    "fp8_ds_mla",
+    "nvfp4",
+    "nvfp4_4over6",
+    "nvfp4_ds_mla",
+    "turboquant_k8v4",
+    "turboquant_4bit_nc",
+    "turboquant_k3v4_nc",
+    "turboquant_3bit_nc",
+    "octave_k3v4",
+    "octave_k3v3",
+    "octave_k3v3_compact",
+    "ultraquant_4bit",
+    "int8",
+    "int4_per_token_head",
+    "int8_per_token_head",
+    "fp8_per_token_head",
+]
 """KV cache dtypes; the list is that of vLLM 0.33.0's ``CacheDType`` plus FlashInfer's ``int8``."""
 
 
@@ -90,7 +110,7 @@ class Field(msgspec.Struct, frozen=True):
         Raises:
             ValueRefusedError: the input is not of the field's type or not in its vocabulary.
         """
-        if raw is None or raw == UNSET or raw == ABSENT:
+        if raw is None or raw in (UNSET, ABSENT):
             symbol = raw if isinstance(raw, str) else (self.symbols[0] if self.symbols else None)
             if symbol in self.symbols:
                 return str(symbol)
@@ -128,9 +148,9 @@ class Field(msgspec.Struct, frozen=True):
         if isinstance(raw, str) and UNSET in self.symbols and raw.lower() in ("true", "false"):
             return self._read_integer(raw.lower() == "true")
         number = raw
-        if isinstance(raw, float) and raw.is_integer():
-            number = int(raw)
-        elif isinstance(raw, str) and re.fullmatch(r"-?\d{1,18}", raw):
+        if (isinstance(raw, float) and raw.is_integer()) or (
+            isinstance(raw, str) and re.fullmatch(r"-?\d{1,18}", raw)
+        ):
             number = int(raw)
         if isinstance(number, bool) or not isinstance(number, int) or number < self.low:
             raise self._refuse(raw)
@@ -411,7 +431,7 @@ def show_domain(field: Field, domain: Domain) -> str:
     """A set in words: ``64, 128``, ``multiples of 8 up to 256, or unset``, ``12.x``, ``any``."""
     if domain.is_empty():
         return "nothing"
-    if domain == ANY or (field.universe() <= domain and not field.role == "core"):
+    if domain == ANY or (field.universe() <= domain and field.role != "core"):
         return "any"
     parts: list[str] = []
     for span in sorted(domain.spans, key=lambda s: (s.low is not None, s.low or 0)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from pathlib import Path
 from types import MappingProxyType
@@ -259,7 +260,7 @@ class _Builder:
         for key in ("over", "least"):
             self.parser.knows(steps[key], steps.values_at[key])
         table = tuple((row["max"], row["min"]) for row in steps["table"])
-        if any(b <= a for (a, _), (b, _) in zip(table, table[1:], strict=False)):
+        if any(b <= a for (a, _), (b, _) in itertools.pairwise(table)):
             at = steps.keys_at["table"]
             self.document.report("CAP011", at, "`max` does not ascend", "sort the rows by `max`")
         return Steps(steps["over"], steps["least"], table, steps.position)

@@ -15,7 +15,7 @@ from selector.domains import Domain, Value
 from selector.errors import UnknownBackendError
 from selector.fields import close_matches, show
 from selector.manifest import DENSE_PATHS, Entry, Joint, Manifest, PathRule
-from selector.rules import Answer, FirstMatch, Match, Question, Rule, When
+from selector.rules import Allowed, Answer, FirstMatch, Match, Question, Rule, Test, When
 from selector.values import (
     Candidate,
     Choice,
@@ -225,7 +225,7 @@ def _against(when: When, answer: Answer, asked: Question) -> Iterator[Condition]
 
 def _judge_field(
     name: str,
-    accepted: FirstMatch,  # type: ignore[type-arg]
+    accepted: FirstMatch[Allowed],
     effective: Question,
     refused: list[Rejection],
     conditions: list[Condition],
@@ -244,9 +244,7 @@ def _judge_field(
                 conditions += [doubt.condition(effective) for doubt in match.doubts]
 
 
-def _test(name: str, match: Match):  # type: ignore[no-untyped-def,type-arg]
-    from selector.rules import Test
-
+def _test(name: str, match: Match[Allowed]) -> Test:
     return Test(name, match.rule.result, match.rule.position)
 
 
@@ -446,7 +444,9 @@ def _may_be_dense(entry: Entry, asked: Question) -> Answer:
     if entry.dense_prefill is not True:
         return Answer.NO
     layer = asked.known("dense_prefill")
-    return {True: Answer.YES, False: Answer.NO}.get(layer, Answer.MAYBE)  # type: ignore[arg-type]
+    if layer is None:
+        return Answer.MAYBE
+    return Answer.YES if layer is True else Answer.NO
 
 
 def _paths_off(manifest: Manifest, backend: str | None, asked: Question) -> Iterator[PathOff]:

@@ -74,7 +74,7 @@ def _faults(error: Any) -> Iterator[Fault]:
         return
     if own:
         message, _, fix = own.partition("; ")
-        if error.validator in ("pattern", "const", "enum") and "is " == message[:3]:
+        if error.validator in ("pattern", "const", "enum") and message[:3] == "is ":
             message = f"{_shown(error.instance)} {message}"
         yield Fault(path, False, schema.get("x-code", "CAP004"), message, fix)
         return

@@ -1,0 +1,194 @@
+"""``attnsel batch``: every row of a table gets its answer."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from selector.errors import AttnselError
+
+if TYPE_CHECKING:
+    from selector.rows import RowReader
+
+_CHUNK_ROWS = 4096
+
+
+class UnreadableFileError(AttnselError, ValueError):
+    """A table cannot be read or written as a whole."""
+
+    code = "UNREADABLE"
+
+
+def batch(
+    file: Annotated[
+        str, typer.Argument(help="JSONL or Parquet file, one question a row; - reads JSONL.")
+    ],
+    manifest: Annotated[
+        str | None, typer.Option(help="Name or path; default: the shipped one.")
+    ] = None,
+    arch: Annotated[str | None, typer.Option(help="Device of rows that name none.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="JSONL or Parquet file; default: JSONL on stdout.")
+    ] = None,
+    as_claimed: Annotated[bool, typer.Option(help="Resolve with what engines claim.")] = False,
+    closed_world: Annotated[
+        bool, typer.Option(help="Take what is unknown not to be there.")
+    ] = False,
+) -> None:
+    """Answer every row of a file: attnsel batch rows.jsonl --out answers.jsonl.
+
+    Adds decode_backend, prefill_backend, prefill_path, phase, conditions, rejections and error.
+    A row that cannot be read gets an error; the exit code is then 1.
+    """
+    from selector.binding import Selector
+    from selector.devices import find_device
+    from selector.rows import RowReader
+
+    selector = Selector.load(manifest, as_claimed=as_claimed)
+    default = find_device(arch) if arch else None
+    reader = RowReader(selector, default, closed_world=closed_world)
+    counts = {"rows": 0, "errors": 0, "none": 0}
+    answers = _counted(_answers(reader, _read(file)), counts)
+    _write(answers, out)
+    _summarise(reader, counts)
+    raise typer.Exit(1 if counts["errors"] else 0)
+
+
+def _answers(reader: RowReader, rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for row in rows:
+        yield row if "error" in row and "line" in row and len(row) == 2 else reader.answer(row)
+
+
+def _counted(rows: Iterable[dict[str, Any]], counts: dict[str, int]) -> Iterator[dict[str, Any]]:
+    for row in rows:
+        counts["rows"] += 1
+        if row.get("error"):
+            counts["errors"] += 1
+        elif row.get("decode_backend") is None or row.get("prefill_backend") is None:
+            counts["none"] += 1
+        yield row
+
+
+def _summarise(reader: RowReader, counts: dict[str, int]) -> None:
+    print(
+        f"attnsel: {counts['rows']:,} rows, {counts['none']:,} without a backend, "
+        f"{counts['errors']:,} with an error",
+        file=sys.stderr,
+    )
+    if reader.ignored:
+        names = ", ".join(sorted(reader.ignored))
+        print(f"attnsel: columns passed through unread: {names}", file=sys.stderr)
+
+
+def _read(file: str) -> Iterator[dict[str, Any]]:
+    if file == "-":
+        yield from _read_jsonl(sys.stdin.buffer)
+        return
+    path = Path(file)
+    if path.suffix == ".parquet":
+        yield from _read_parquet(path)
+        return
+    with path.open("rb") as stream:
+        yield from _read_jsonl(stream)
+
+
+def _read_jsonl(stream: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    for number, line in enumerate(stream, 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            yield {"line": number, "error": f"line {number} is not JSON: {str(error)[:80]}"}
+            continue
+        if isinstance(row, dict):
+            yield row
+        else:
+            yield {"line": number, "error": f"line {number} is not a JSON object"}
+
+
+def _arrow() -> Any:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise UnreadableFileError(
+            "Parquet needs pyarrow, which is not installed; run: pip install 'attnsel[parquet]'"
+        ) from None
+    return pyarrow
+
+
+def _read_parquet(path: Path) -> Iterator[dict[str, Any]]:
+    arrow = _arrow()
+    with path.open("rb"):
+        pass  # an OSError names the file better than Arrow does
+    try:
+        with arrow.parquet.ParquetFile(path) as table:
+            for batch_ in table.iter_batches(_CHUNK_ROWS):
+                yield from batch_.to_pylist()
+    except arrow.ArrowException as error:
+        first = str(error).splitlines()[0]
+        raise UnreadableFileError(f"{path} is not readable Parquet: {first[:80]}") from None
+
+
+def _write(rows: Iterable[dict[str, Any]], out: Path | None) -> None:
+    if out is not None and out.suffix == ".parquet":
+        _write_parquet(rows, out)
+        return
+    with contextlib.ExitStack() as stack:
+        stream = sys.stdout if out is None else stack.enter_context(out.open("w", encoding="utf-8"))
+        for row in rows:
+            stream.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
+
+
+def _write_parquet(rows: Iterable[dict[str, Any]], out: Path) -> None:
+    arrow = _arrow()
+    writer: Any = None
+    schema: Any = None
+    try:
+        for chunk in _chunks(rows):
+            table = arrow.Table.from_pylist(chunk, schema=schema or _schema(arrow, chunk))
+            if writer is None:
+                schema = table.schema
+                writer = arrow.parquet.ParquetWriter(out, schema)
+            writer.write_table(table)
+    except (arrow.ArrowException, TypeError) as error:
+        raise UnreadableFileError(
+            f"{out} cannot hold these rows, whose columns differ in type: {str(error)[:80]}; "
+            "write .jsonl instead"
+        ) from None
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def _schema(arrow: Any, chunk: list[dict[str, Any]]) -> Any:
+    """The columns of the first chunk; answers have fixed types, whatever the chunk holds."""
+    text = dict.fromkeys(
+        ("decode_backend", "prefill_backend", "prefill_path", "phase", "rejections", "error"),
+        arrow.string(),
+    )
+    fixed = {**text, "conditions": arrow.list_(arrow.string())}
+    columns = dict.fromkeys(k for row in chunk for k in row)
+    inferred = arrow.Table.from_pylist([{k: r.get(k) for k in columns} for r in chunk]).schema
+    return arrow.schema([arrow.field(k, fixed.get(k, inferred.field(k).type)) for k in columns])
+
+
+def _chunks(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    chunk: list[dict[str, Any]] = []
+    for row in rows:
+        flat = dict(row)
+        if not isinstance(flat.get("rejections"), str | None):
+            flat["rejections"] = json.dumps(flat["rejections"])
+        chunk.append(flat)
+        if len(chunk) == _CHUNK_ROWS:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
