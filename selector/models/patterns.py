@@ -30,7 +30,6 @@ class Kinds(NamedTuple):
     kinds: list[str]
     origin: Origin
     keys: str
-    count: Read[int]
     notes: tuple[str, ...] = ()
 
 
@@ -42,35 +41,35 @@ def layer_kinds(source: Source) -> Kinds:
         ValueRefusedError: a key holds what it cannot.
         ContradictionError: a list has fewer entries than there are layers.
     """
-    count = _count(source)
+    count = _count(source).value
     notes: list[str] = []
     for origin in (Origin.CONFIG, Origin.DEFAULT):
         for rule in source.tables.patterns:
             raw = source.raw(rule.key) if origin is Origin.CONFIG else source.default(rule.key)
             if not _applies(rule, raw, source):
                 continue
-            kinds = _RULES[rule.rule](rule, raw, count.value, source, notes)
+            kinds = _RULES[rule.rule](rule, raw, count, source, notes)
             if kinds is None:
                 continue
             if origin is Origin.DEFAULT:
                 source.assumed[rule.key] = None
-            return Kinds(kinds, origin, source.path(rule.key), count, tuple(notes))
+            return Kinds(kinds, origin, source.path(rule.key), tuple(notes))
     cycle = source.tables.cycle(source.model_type)
     if cycle is not None:
-        words = [cycle.words[i % len(cycle.words)] for i in range(count.value)]
+        words = [cycle.words[i % len(cycle.words)] for i in range(count)]
         if cycle.last:
             words[-1] = cycle.last
         kinds = [source.tables.words[word] for word in words]
-        return Kinds(kinds, Origin.DEFAULT, "", count, tuple(notes))
+        return Kinds(kinds, Origin.DEFAULT, "", tuple(notes))
     window = source.integer("sliding_window")
     if window is not None and window.value > 0:
         keys = window.keys
-        return Kinds(["sliding"] * count.value, Origin.DERIVED, keys, count, tuple(notes))
-    return Kinds(["full"] * count.value, Origin.DEFAULT, "", count, tuple(notes))
+        return Kinds(["sliding"] * count, Origin.DERIVED, keys, tuple(notes))
+    return Kinds(["full"] * count, Origin.DEFAULT, "", tuple(notes))
 
 
 def _count(source: Source) -> Read[int]:
-    """The number of layers; a list or string that names each layer says it when nothing else does."""
+    """The number of layers; a list that names each one says it when nothing else does."""
     spelling = source.spelling("num_layers")
     given = any(source.raw(key) not in (MISSING, None) for key in spelling.keys)
     if not given:
@@ -82,10 +81,14 @@ def _count(source: Source) -> Read[int]:
     count = source.integer("num_layers")
     if count is None:
         raise UnknownModelError(
-            f"{source.file}: cannot tell how many layers there are; "
-            f"looked for {', '.join(map(source.path, spelling.keys))}"
+            f"{source.file}: no attention fields: looked for {_names(source, 'num_layers')} "
+            f"and {_names(source, 'num_heads')}"
         )
     return count
+
+
+def _names(source: Source, quantity: str) -> str:
+    return ", ".join(map(source.path, source.spelling(quantity).keys))
 
 
 def _applies(rule: PatternRule, raw: object, source: Source) -> bool:
@@ -128,7 +131,8 @@ def _letters(
     for letter in letters:
         if letter not in known:
             raise _refuse(rule, letter, source, f"one of {' '.join(known)}")
-    return [known[letter] for letter in letters if known[letter] != "skip"]
+    kinds = [known[str(letter)] for letter in letters]
+    return [kind for kind in kinds if kind != "skip"]
 
 
 def _fitted(
@@ -192,9 +196,7 @@ def _tail(
 
 
 def _refuse(rule: PatternRule, raw: object, source: Source, what: str) -> ValueRefusedError:
-    return ValueRefusedError(
-        f"{source.file}: {source.path(rule.key)} {shown(raw)} is not {what}"
-    )
+    return ValueRefusedError(f"{source.file}: {source.path(rule.key)} {shown(raw)} is not {what}")
 
 
 _RULES = {

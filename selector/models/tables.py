@@ -12,6 +12,7 @@ not say; all of it is optional:
 ``spellings``             quantity → keys to try first
 ``bidirectional``         the key that turns the causal mask off
 ``windows``               ``all or none``: a window counts only when every layer has it
+``cross_every``           the key that says after how many layers a cross-attention follows
 ``mm_prefix``             attention is bidirectional over image tokens
 ``refuse``                why the reader does not describe it
 ``like``, ``defaults``    the family, and the class defaults, of another ``model_type``
@@ -27,7 +28,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 __all__ = ["Cycle", "Family", "KvRule", "PatternRule", "Spelling", "Switch", "Tables", "tables"]
@@ -74,7 +75,10 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class KvRule:
-    """If the key ``when`` is true (or empty): ``count`` KV heads, or ``key``, or one a query head."""
+    """If the key ``when`` is true (or empty): ``count`` KV heads, else what ``key`` holds.
+
+    With neither, there are as many KV heads as query heads.
+    """
 
     when: str
     key: str
@@ -137,6 +141,7 @@ class Family:
     kinds: Mapping[str, Mapping[str, tuple[str, ...]]] | None = None
     spellings: Mapping[str, tuple[str, ...]] | None = None
     bidirectional: str = ""
+    cross_every: str = ""
     windows: str = ""
     mm_prefix: bool = False
     refuse: str = ""
@@ -211,7 +216,7 @@ def _keys(raw: Mapping[str, Any]) -> Mapping[str, tuple[str, ...]]:
 @cache
 def tables() -> Tables:
     """Both tables, read once from the package's own data."""
-    here = files("selector.models")
+    here = Path(__file__).parent
     raw = json.loads((here / "families.json").read_text("utf-8"))
     classes = json.loads((here / "defaults.json").read_text("utf-8"))
     lists = ("nesting", "encoders", "decoders", "towers", "drafters", "dtypes", "quantisations")

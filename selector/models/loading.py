@@ -1,0 +1,127 @@
+"""Models by name or by path: presets, ``config.json`` files, checkpoint folders."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+
+from selector.errors import UnknownModelError
+from selector.models.reader import read_config
+from selector.models.source import shown
+from selector.values import Model
+
+__all__ = ["load_model", "presets"]
+
+MAX_BYTES = 4 * 2**20
+"""A longer ``config.json`` is refused; the longest public ones are a tenth of this."""
+
+_FOLDER = Path(__file__).parent / "presets"
+
+
+@cache
+def presets() -> tuple[str, ...]:
+    """The names of the models that ship with attnsel, sorted."""
+    return tuple(sorted(file.stem for file in _FOLDER.glob("*.json")))
+
+
+def load_model(ref: str) -> Model:
+    """Gives the attention layers of a model, with the whole model's head counts.
+
+    Args:
+        ref: a preset (``glm-5.2-fp8``, in any case, or the page's own ``zai-org/GLM-5.2-FP8``),
+            the path of a ``config.json``, or a folder that holds one. A preset wins over a path of
+            the same name; write ``./name`` for the path. A folder's ``hf_quant_config.json`` is
+            read too when ``config.json`` does not speak of quantisation.
+
+    Raises:
+        UnknownModelError: there is no such preset or file, it cannot be read, is no JSON object,
+            or has no attention fields.
+        ValueRefusedError: a field holds what it cannot.
+        ContradictionError: two fields cannot both hold.
+    """
+    name = _preset_named(ref)
+    if name is not None:
+        return _load_preset(name)
+    try:
+        path = Path(ref)
+        found = path.exists()
+    except (OSError, ValueError):
+        path, found = Path(), False
+    if not found:
+        raise UnknownModelError(_nothing_there(ref))
+    if path.is_dir():
+        return _load_folder(path)
+    return read_config(_read_object(path), name=str(path))
+
+
+def _preset_named(ref: str) -> str | None:
+    """The preset a reference names, by its own name or by that of its page."""
+    wanted = ref.lower()
+    if wanted in presets():
+        return wanted
+    if wanted.count("/") == 1 and not wanted.startswith((".", "/", "~")):
+        for name in presets():
+            page = str(_read_object(_FOLDER / f"{name}.json").get("source", ""))
+            if page.lower().endswith("/" + wanted) and not Path(ref).exists():
+                return name
+    return None
+
+
+def _load_preset(name: str) -> Model:
+    stored = _read_object(_FOLDER / f"{name}.json")
+    config = stored.get("config")
+    if not isinstance(config, Mapping):
+        raise UnknownModelError(f"preset {name} has no config")
+    return read_config(config, name=name, source=str(stored.get("source", "")))
+
+
+def _nothing_there(ref: str) -> str:
+    near = get_close_matches(ref.lower().rsplit("/", 1)[-1], presets(), 1, 0.5)
+    hint = f"did you mean {near[0]}?" if near else f"presets: {', '.join(presets())}"
+    return f"no preset, file or folder {shown(ref)}; {hint}"
+
+
+def _load_folder(folder: Path) -> Model:
+    file = folder / "config.json"
+    if not file.exists():
+        raise UnknownModelError(f"{folder}: no config.json in this folder")
+    config = _read_object(file)
+    beside = folder / "hf_quant_config.json"
+    if "quantization_config" not in config and beside.exists():
+        config = {**config, "quantization_config": _read_object(beside)}
+    return read_config(config, name=str(file))
+
+
+def _read_object(path: Path) -> Mapping[str, object]:
+    """The JSON object in a file.
+
+    Raises:
+        UnknownModelError: there is none; says why on one line.
+    """
+    try:
+        if not path.is_file():
+            raise UnknownModelError(f"{path}: not a regular file")
+        with path.open("rb") as stream:
+            data = stream.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise UnknownModelError(f"{path}: {error.strerror or type(error).__name__}") from None
+    if len(data) > MAX_BYTES:
+        raise UnknownModelError(f"{path}: longer than {MAX_BYTES:,} bytes: no config.json")
+    try:
+        found = json.loads(data.decode("utf-8-sig"))
+    except json.JSONDecodeError as error:
+        raise UnknownModelError(
+            f"{path}:{error.lineno}:{error.colno}: not JSON: {error.msg}"
+        ) from None
+    except UnicodeDecodeError as error:
+        raise UnknownModelError(f"{path}: not UTF-8 text at byte {error.start:,}") from None
+    except RecursionError:
+        raise UnknownModelError(f"{path}: nested too deeply") from None
+    except ValueError:  # an integer with thousands of digits
+        raise UnknownModelError(f"{path}: holds a number that is too long") from None
+    if not isinstance(found, Mapping):
+        raise UnknownModelError(f"{path}: {shown(found)} is not an object")
+    return found

@@ -1,0 +1,401 @@
+"""A Hugging Face config → the distinct attention layers of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from selector.errors import UnknownModelError
+from selector.fields import Vocabulary
+from selector.models.patterns import Kinds, layer_kinds
+from selector.models.quantisation import KvCache, kv_cache
+from selector.models.rules import (
+    Draft,
+    describe_features,
+    describe_heads,
+    describe_latent,
+    describe_window,
+)
+from selector.models.source import Read, Source, shown
+from selector.models.tables import Tables, tables
+from selector.values import LayerGroup, Model, Origin
+
+__all__ = ["read_config"]
+
+_DEPTH = 3
+"""How many configs may sit inside one another before the language model's own."""
+
+
+class Stack(NamedTuple):
+    """Layers one after the other that see the same tokens: ``attn_type`` says which."""
+
+    source: Source
+    attn_type: str
+
+
+class Common(NamedTuple):
+    """What all layers of a model share."""
+
+    dtype: Read[str]
+    cache: KvCache
+    mm_prefix: bool
+
+
+class Slot(NamedTuple):
+    """What tells one layer of a stack from another: its kind and what is said of it alone."""
+
+    kind: str
+    overrides: tuple[tuple[str, int, str], ...] = ()
+
+
+def read_config(
+    config: Mapping[str, object], *, name: str = "config.json", source: str = ""
+) -> Model:
+    """Gives the distinct attention layers of a model from its Hugging Face config.
+
+    Head counts are the whole model's (tensor parallel size 1); :func:`selector.models.shard`
+    divides them. Sizes are in elements, windows in tokens. Every field has an origin and, unless
+    it is a default, the keys it was read from; what was assumed is in ``notes``.
+
+    Args:
+        config: the object in ``config.json``.
+        name: what errors and the model call it.
+        source: the public page its values come from, if any.
+
+    Raises:
+        UnknownModelError: the config has no attention fields, or its attention cannot be said
+            with the vocabulary's fields.
+        ValueRefusedError: a field holds what it cannot.
+        ContradictionError: two fields cannot both hold.
+    """
+    if not isinstance(config, Mapping):
+        raise UnknownModelError(f"{name}: {shown(config)} is not an object")
+    table = tables()
+    notes: dict[str, None] = {}
+    top = Source(name, config, table, model_type=_model_type(config))
+    text = _language_model(top, name, table)
+    _refuse_unreadable(top, text)
+    _note_beginnings(top, text, notes)
+    if text.family.attention == "none":
+        free = len(layer_kinds(text).kinds)
+        return Model(name, top.model_type, (), free, tuple(notes), source)
+    cache = kv_cache(top, text)
+    common = Common(_dtype(top, text, notes), cache, _mm_prefix(top, text, notes))
+    notes.update(dict.fromkeys(cache.notes))
+    words = Vocabulary()
+    groups: list[LayerGroup] = []
+    attention_free = 0
+    for stack in _stacks(top, text, table, notes):
+        free, found = _read_stack(stack, common, notes, words)
+        attention_free += free
+        groups += found
+        _note_assumed(stack.source, notes)
+    _note_ends(top, text, notes)
+    named = _with_names(groups)
+    return Model(name, top.model_type, named, attention_free, tuple(notes), source)
+
+
+def _model_type(config: Mapping[str, object]) -> str:
+    found = config.get("model_type")
+    return found[:80] if isinstance(found, str) else ""
+
+
+def _language_model(top: Source, name: str, table: Tables) -> Source:
+    """The level that describes the language model: the top, or a config inside it."""
+    level = top
+    for _ in range(_DEPTH):
+        for key in table.nesting:
+            nested = level.raw(key)
+            if isinstance(nested, Mapping) and _describes_model(nested, level):
+                model_type = _model_type(nested) or table.text_types.get(level.model_type, "")
+                prefix = level.path(key) + "."
+                level = Source(
+                    name, nested, table, model_type=model_type or level.model_type, prefix=prefix
+                )
+                break
+        else:
+            break
+    return level
+
+
+def _describes_model(nested: Mapping[str, object], outer: Source) -> bool:
+    """Whether a nested config is worth reading: it says something, or the outer one does not."""
+    keys = {k for n in ("num_layers", "num_heads") for k in outer.spelling(n).keys}
+    inner_says = bool(keys & set(nested)) or "model_type" in nested
+    return inner_says or not keys & set(outer.given)
+
+
+def _refuse_unreadable(*levels: Source) -> None:
+    for level in levels:
+        if level.family.refuse:
+            raise UnknownModelError(
+                f"{level.file}: model_type {level.model_type} is not read: {level.family.refuse}"
+            )
+
+
+def _note_beginnings(top: Source, text: Source, notes: dict[str, None]) -> None:
+    if not text.model_type:
+        notes["no model_type: read by field names, as causal self-attention"] = None
+    elif not text.tables.knows(text.model_type):
+        notes[
+            f"model_type {shown(text.model_type)} is not known: read by field names, "
+            "as causal self-attention without sinks or ALiBi"
+        ] = None
+
+
+def _note_assumed(source: Source, notes: dict[str, None]) -> None:
+    if source.assumed:
+        keys = ", ".join(source.assumed)
+        notes[f"left out of the config, so {source.model_type}'s class defaults hold: {keys}"] = (
+            None
+        )
+
+
+def _note_ends(top: Source, text: Source, notes: dict[str, None]) -> None:
+    for key in top.tables.drafters:
+        for level in dict.fromkeys((top, text)):
+            raw = level.raw(key)
+            if isinstance(raw, int) and raw > 0 and not isinstance(raw, bool):
+                notes[f"{level.path(key)} {shown(raw)}: drafter layers are not counted"] = None
+    for key in top.tables.towers:
+        if isinstance(top.raw(key), Mapping):
+            notes[f"{key}: this tower is not read"] = None
+    shared = text.raw("num_kv_shared_layers")
+    if isinstance(shared, int) and shared > 0 and not isinstance(shared, bool):
+        notes[f"the last {shown(shared)} layers use the KV cache of earlier ones"] = None
+
+
+def _dtype(top: Source, text: Source, notes: dict[str, None]) -> Read[str]:
+    """The element type the checkpoint declares; bfloat16 when it declares none."""
+    for level in dict.fromkeys((top, text)):
+        for key in level.tables.dtypes:
+            raw = level.raw(key)
+            if not isinstance(raw, str):
+                continue
+            found = _DTYPES.get(raw.removeprefix("torch."))
+            if found:
+                return Read(found, Origin.CONFIG, level.path(key))
+            notes[f"{level.path(key)} {shown(raw)} is no type to compute in: bfloat16 assumed"] = (
+                None
+            )
+            return Read("bfloat16", Origin.DEFAULT)
+    notes["no dtype in the config: bfloat16 assumed"] = None
+    return Read("bfloat16", Origin.DEFAULT)
+
+
+_DTYPES = {
+    "float16": "float16",
+    "half": "float16",
+    "fp16": "float16",
+    "bfloat16": "bfloat16",
+    "bf16": "bfloat16",
+    "float32": "float32",
+    "float": "float32",
+    "fp32": "float32",
+}
+
+
+def _mm_prefix(top: Source, text: Source, notes: dict[str, None]) -> bool:
+    if not (top.family.mm_prefix and text is not top):
+        return False
+    notes[
+        "attention is bidirectional over image tokens (mm_prefix); serving text only, it is not"
+    ] = None
+    return True
+
+
+def _stacks(top: Source, text: Source, table: Tables, notes: dict[str, None]) -> Iterator[Stack]:
+    """The stacks of a model: one, or an encoder, a decoder and its cross-attention."""
+    levels = dict.fromkeys((top, text))
+    if not any((flag := level.flag("is_encoder_decoder")) and flag.value for level in levels):
+        yield Stack(text, _self_attention(text))
+        if text.family.cross_every:
+            yield Stack(text, "encoder_decoder")
+        return
+    decoder = _inner(top, table.decoders)
+    yield Stack(_inner(top, table.encoders) or text.as_role("encoder"), "encoder")
+    yield Stack(decoder or text.as_role("decoder"), "decoder")
+    yield Stack((decoder or text).as_role("cross"), "encoder_decoder")
+
+
+def _inner(top: Source, keys: tuple[str, ...]) -> Source | None:
+    """One side of an encoder-decoder model that has a config of its own."""
+    for key in keys:
+        nested = top.raw(key)
+        if isinstance(nested, Mapping):
+            level = Source(
+                top.file, nested, top.tables, model_type=_model_type(nested), prefix=f"{key}."
+            )
+            return _language_model(level, top.file, top.tables)
+    return None
+
+
+def _self_attention(text: Source) -> str:
+    """Which tokens a query sees in a model with one stack."""
+    family = text.family
+    causal = text.flag("is_causal")
+    if causal is not None and not causal.value:
+        return "encoder_only"
+    decoder = text.flag("is_decoder")
+    if family.attention == "encoder" and not (decoder and decoder.value):
+        return "encoder_only"
+    if family.bidirectional and text.raw(family.bidirectional) is True:
+        return "encoder_only"
+    return "decoder"
+
+
+def _read_stack(
+    stack: Stack, common: Common, notes: dict[str, None], words: Vocabulary
+) -> tuple[int, list[LayerGroup]]:
+    """How many layers of a stack have no attention, and the distinct ones that do."""
+    kinds = layer_kinds(stack.source)
+    notes.update(dict.fromkeys(kinds.notes))
+    if stack.attn_type == "encoder_decoder":
+        kinds = _crossed(stack.source, kinds)
+    kinds = _settled(stack.source, kinds, notes)
+    counts: dict[Slot, int] = {}
+    for slot in _slots(stack.source, kinds):
+        counts[slot] = counts.get(slot, 0) + 1
+    free = sum(count for slot, count in counts.items() if slot.kind == "none")
+    groups = [
+        _read_group(stack, slot, count, kinds, common, notes, words)
+        for slot, count in counts.items()
+        if slot.kind != "none"
+    ]
+    return free, groups
+
+
+def _crossed(source: Source, kinds: Kinds) -> Kinds:
+    """One cross-attention for every layer with attention, or for every n-th layer."""
+    count = sum(kind != "none" for kind in kinds.kinds)
+    if source.family.cross_every:
+        interval = source.either(source.family.cross_every)[0]
+        count //= interval if isinstance(interval, int) and interval > 0 else 1
+    return kinds._replace(kinds=["full"] * count)
+
+
+def _settled(source: Source, kinds: Kinds, notes: dict[str, None]) -> Kinds:
+    """The kinds, with windows and chunks taken away where the model does not apply them."""
+    sliding, chunked = kinds.kinds.count("sliding"), kinds.kinds.count("chunked")
+    if chunked and not _positive(source.for_kind("chunked").integer("chunk_size")):
+        kinds = _replaced(kinds, "chunked", kinds.keys)
+    if not sliding:
+        return kinds
+    use = source.flag("use_sliding_window")
+    if use is not None and not use.value:
+        return _replaced(kinds, "sliding", use.keys)
+    if not _positive(source.for_kind("sliding").integer("sliding_window")):
+        notes["sliding layers without a window: read as full attention"] = None
+        return _replaced(kinds, "sliding", kinds.keys)
+    if source.family.windows == "all or none" and sliding < len(kinds.kinds):
+        notes[
+            f"{sliding} of {len(kinds.kinds)} layers have a window in the config, but "
+            f"{source.model_type} is served with a window in all layers or in none: read as none"
+        ] = None
+        return _replaced(kinds, "sliding", kinds.keys)
+    return kinds
+
+
+def _positive(read: Read[int] | None) -> bool:
+    return read is not None and read.value > 0
+
+
+def _replaced(kinds: Kinds, kind: str, keys: str) -> Kinds:
+    """The kinds, with full attention in place of one of them."""
+    plain = ["full" if one == kind else one for one in kinds.kinds]
+    return kinds._replace(kinds=plain, origin=Origin.DERIVED, keys=keys)
+
+
+def _slots(source: Source, kinds: Kinds) -> Iterator[Slot]:
+    """What each layer is, with what is said of it alone."""
+    count = len(kinds.kinds)
+    listed: dict[str, tuple[list[int], str]] = {}
+    for name in ("num_heads", "num_kv_heads", "head_dim"):
+        found = source.listing(name, count)
+        if found is not None:
+            listed[name] = found
+    single = _per_layer(source)
+    if not listed and not single:
+        slots = {kind: Slot(kind) for kind in set(kinds.kinds)}
+        yield from (slots[kind] for kind in kinds.kinds)
+        return
+    for i, kind in enumerate(kinds.kinds):
+        own = {name: (numbers[i], key) for name, (numbers, key) in listed.items()}
+        own.update(single.get(i, {}))
+        yield Slot(kind, tuple((name, *one) for name, one in own.items()))
+
+
+def _per_layer(source: Source) -> dict[int, dict[str, tuple[int, str]]]:
+    """``per_layer_config``: layer number → quantity → value and key."""
+    raw = source.raw("per_layer_config")
+    found: dict[int, dict[str, tuple[int, str]]] = {}
+    if not isinstance(raw, Mapping):
+        return found
+    for index, own in raw.items():
+        text = str(index)
+        if not (text.isascii() and text.isdigit() and len(text) < 6 and isinstance(own, Mapping)):
+            continue
+        for name in ("num_heads", "num_kv_heads", "head_dim"):
+            spelling = source.spelling(name)
+            for key in spelling.keys:
+                if own.get(key) is not None:
+                    number = source.whole(f"per_layer_config.{text}.{key}", own[key], spelling)
+                    path = source.path(f"per_layer_config.*.{key}")
+                    found.setdefault(int(text), {})[name] = (number, path)
+                    break
+    return found
+
+
+def _read_group(
+    stack: Stack,
+    slot: Slot,
+    count: int,
+    kinds: Kinds,
+    common: Common,
+    notes: dict[str, None],
+    words: Vocabulary,
+) -> LayerGroup:
+    source = stack.source.for_kind(slot.kind)
+    overrides = {name: Read(n, Origin.CONFIG, key) for name, n, key in slot.overrides}
+    draft = Draft(notes)
+    if not describe_latent(draft, source, overrides):
+        describe_heads(draft, source, overrides)
+    attn_type = "encoder_decoder" if slot.kind == "cross" else stack.attn_type
+    draft.put("attn_type", attn_type, Origin.DERIVED)
+    describe_window(draft, source, slot.kind, kinds.keys)
+    describe_features(draft, source, slot.kind)
+    draft.put("dtype", common.dtype.value, common.dtype.origin, common.dtype.keys)
+    draft.put("kv_cache_dtype", common.cache.dtype, common.cache.origin, common.cache.keys)
+    if common.cache.per_head:
+        draft.put("per_head_quant_scales", True, common.cache.origin, common.cache.keys)
+    if common.mm_prefix and attn_type == "decoder":
+        draft.put("mm_prefix", True, Origin.DEFAULT)
+    draft.put("tp_size", 1, Origin.DEFAULT)
+    return draft.group(_group_name(draft, slot.kind), count, words)
+
+
+def _group_name(draft: Draft, kind: str) -> str:
+    attn_type = draft.values["attn_type"]
+    if attn_type == "encoder_decoder":
+        return "cross"
+    name = kind
+    if draft.values["mla"]:
+        name = "sparse" if draft.values["sparse"] else "mla"
+    if attn_type in ("encoder", "encoder_only"):
+        return "encoder" if name == "full" else f"encoder-{name}"
+    return name
+
+
+def _with_names(groups: list[LayerGroup]) -> tuple[LayerGroup, ...]:
+    """The groups, with a number behind names that would repeat: ``full``, ``full-2``."""
+    seen: dict[str, int] = {}
+    named = []
+    for group in groups:
+        seen[group.name] = seen.get(group.name, 0) + 1
+        times = seen[group.name]
+        if times > 1:
+            group = LayerGroup(
+                f"{group.name}-{times}", group.count, group.layer, group.origins, group.keys
+            )
+        named.append(group)
+    return tuple(named)
