@@ -41,7 +41,7 @@ Role = Literal["core", "feature", "context"]
 UNSET, ABSENT = "unset", "absent"
 _SYMBOLS = (UNSET, ABSENT)
 
-KV_DTYPES = [
+KV_DTYPES = (
     "auto",
     "float16",
     "bfloat16",
@@ -66,7 +66,7 @@ KV_DTYPES = [
     "int4_per_token_head",
     "int8_per_token_head",
     "fp8_per_token_head",
-]
+)
 """KV cache dtypes; the list is that of vLLM 0.33.0's ``CacheDType`` plus FlashInfer's ``int8``."""
 
 
@@ -259,7 +259,7 @@ BUILTIN: tuple[Field, ...] = (
         "name",
         "core",
         "Element type or packed layout of the KV cache; auto follows dtype.",
-        values=tuple(KV_DTYPES),
+        values=KV_DTYPES,
         symbols=(UNSET,),
     ),
     Field(
