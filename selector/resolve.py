@@ -12,7 +12,7 @@ import msgspec
 
 from selector.asking import BatchTotals, with_batch, with_request
 from selector.domains import Domain, Value
-from selector.errors import UnknownBackendError
+from selector.errors import ContradictionError, UnknownBackendError
 from selector.fields import close_matches, show
 from selector.judge import Judged, coerced, judge_all
 from selector.manifest import DENSE_PATHS, Entry, Joint, Manifest, PathRule
@@ -67,7 +67,7 @@ def resolve(
     prefill, decode = _choose(manifest, asked, judged, policy)
     threshold = _threshold(manifest, decode, asked, request)
     phase = _phase_of(threshold, request)
-    return _answer(manifest, device, asked, request, phase, (prefill, decode), judged, asked)
+    return _answer(manifest, device, asked, request, phase, (prefill, decode), judged)
 
 
 def resolve_batch(
@@ -81,23 +81,27 @@ def resolve_batch(
     """The resolutions of requests that run together, in order.
 
     Rules of scope ``batch`` see the longest prefill among the requests with the same prefill
-    backend. Lengths must be known.
+    backend.
+
+    Raises:
+        ContradictionError: a length is unknown.
+        UnknownBackendError: the policy names a backend that is not in the manifest.
     """
+    if any(r.query_len is None or r.seq_len is None for r in requests):
+        raise ContradictionError("a batch needs query_len and seq_len of every request")
     alone = [resolve(manifest, device, question, facts, r, policy) for r in requests]
     phases = _split(manifest, alone)
+    prefills: dict[str | None, list[Request]] = {}
+    for mine, phase in zip(alone, phases, strict=True):
+        if phase is Phase.PREFILL:
+            prefills.setdefault(mine.prefill.backend, []).append(mine.request)
+    together = {name: with_batch(manifest, question, _totals(r)) for name, r in prefills.items()}
     answers: list[Resolution] = []
     for mine, phase in zip(alone, phases, strict=True):
-        together = [
-            other.request
-            for other, its_phase in zip(alone, phases, strict=True)
-            if its_phase is Phase.PREFILL and other.prefill.backend == mine.prefill.backend
-        ]
         asked = with_request(manifest, question, mine.request)
-        batch = asked
-        if phase is Phase.PREFILL:
-            batch = with_batch(manifest, question, _totals(together))
-        path = _prefill_path(manifest, mine.prefill.backend, phase, mine.decode, asked, batch)
-        prefill = msgspec.structs.replace(mine.prefill, path=path[0], paths=path[1])
+        batch = together[mine.prefill.backend] if phase is Phase.PREFILL else asked
+        path, paths = _prefill_path(manifest, mine.prefill, phase, mine.decode, asked, batch)
+        prefill = msgspec.structs.replace(mine.prefill, path=path, paths=paths)
         answers.append(msgspec.structs.replace(mine, phase=phase, prefill=prefill))
     return tuple(answers)
 
@@ -112,7 +116,7 @@ def _check_names(manifest: Manifest, policy: Policy) -> None:
 
 
 def _totals(requests: Sequence[Request]) -> BatchTotals:
-    lengths = [(r.query_len or 1, r.seq_len or 1) for r in requests]
+    lengths = [(r.query_len or 0, r.seq_len or 0) for r in requests]
     return BatchTotals(
         num_prefills=len(lengths),
         query_len=max(q for q, _ in lengths),
@@ -268,7 +272,7 @@ def _decode_path(entry: Entry) -> str:
 
 def _prefill_path(
     manifest: Manifest,
-    backend: str | None,
+    prefill: Choice,
     phase: Phase | None,
     decode: Choice,
     asked: Question,
@@ -278,12 +282,12 @@ def _prefill_path(
 
     A request that counts as a decode takes the decode backend's path, whatever its length.
     """
-    if backend is None:
+    if prefill.backend is None:
         return None, ()
     if phase is Phase.DECODE and decode.backend is not None:
         path = _decode_path(manifest.entries[decode.backend])
         return path, (path,)
-    entry = manifest.entries[backend]
+    entry = manifest.entries[prefill.backend]
     paths: list[str] = []
     for rule in entry.prefill_paths:
         answer = _taken(entry, rule, coerced(entry, batch if rule.batch else asked))
@@ -354,11 +358,10 @@ def _answer(
     phase: Phase | None,
     chosen: tuple[Choice, Choice],
     judged: Judged,
-    batch: Question,
 ) -> Resolution:
     prefill, decode = chosen
     thresholds = _threshold(manifest, decode, asked, request)
-    path, paths = _prefill_path(manifest, prefill.backend, phase, decode, asked, batch)
+    path, paths = _prefill_path(manifest, prefill, phase, decode, asked, asked)
     prefill = _complete(manifest, prefill, asked, path, paths, ())
     if decode.backend is not None:
         decode_path = _decode_path(manifest.entries[decode.backend])
