@@ -26,11 +26,18 @@ class Selector:
         self.manifest = manifest
 
     @classmethod
-    def load(cls, path: str | Path | None = None, *, as_claimed: bool = False) -> Selector:
+    def load(
+        cls,
+        path: str | Path | None = None,
+        *,
+        overlays: Sequence[str | Path] = (),
+        as_claimed: bool = False,
+    ) -> Selector:
         """A selector for a manifest file, a shipped manifest's name, or the default manifest.
 
         Args:
             path: file or name; the shipped ``capabilities.yaml`` when ``None``.
+            overlays: files with local changes, applied in order.
             as_claimed: resolve with what engines claim instead of what is true.
 
         Raises:
@@ -40,7 +47,7 @@ class Selector:
         from selector.loading import load  # YAML and hashing: only loading needs them
 
         file = resource(DEFAULT_MANIFEST) if path is None else manifest_path(str(path))
-        manifest = load(file)
+        manifest = load(file, overlays)
         return cls(manifest.as_claimed() if as_claimed else manifest)
 
     @classmethod

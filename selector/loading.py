@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -26,6 +27,7 @@ from selector.manifest import (
     Priority,
     Requirement,
 )
+from selector.overlay import apply_overlay
 from selector.parsing import Parser, locate, vocabulary_of
 from selector.rules import Allowed, FirstMatch, Rule, Steps, When
 from selector.values import ManifestRef, Phase
@@ -33,14 +35,17 @@ from selector.values import ManifestRef, Phase
 __all__ = ["load", "loads", "read"]
 
 
-def load(path: str | Path) -> Manifest:
-    """Reads a manifest file.
+def load(path: str | Path, overlays: Iterable[str | Path] = ()) -> Manifest:
+    """Reads a manifest file and applies overlays to it, in order.
 
     Raises:
         ManifestError: it has findings of severity error; all are listed.
         OSError: the file cannot be opened.
     """
-    return _require(*read(read_document(Path(path))))
+    document = read_document(Path(path))
+    for overlay in overlays:
+        document = apply_overlay(document, read_document(Path(overlay)))
+    return _require(*read(document))
 
 
 def loads(text: str | bytes, file: str = "manifest.yaml") -> Manifest:
