@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Literal
 
 import msgspec
 
-from selector.domains import ANY, Domain, Value
+from selector.domains import ANY, Domain, Span, Value
 from selector.errors import UnknownFieldError, ValueRefusedError
 
 __all__ = [
@@ -429,6 +430,14 @@ def show(field: Field, value: Value) -> str:
 
 def show_domain(field: Field, domain: Domain) -> str:
     """A set in words: ``64, 128``, ``multiples of 8 up to 256, or unset``, ``12.x``, ``any``."""
+    return _in_words(field, domain.spans, domain.names, domain.all_names_but)
+
+
+@lru_cache(4096)  # a manifest has few sets, and every rejection words one
+def _in_words(
+    field: Field, spans: tuple[Span, ...], names: frozenset[bool | str], all_names_but: bool
+) -> str:
+    domain = Domain(spans, names, all_names_but)
     if domain.is_empty():
         return "nothing"
     if domain == ANY or (field.universe() <= domain and field.role != "core"):
@@ -447,11 +456,11 @@ def show_domain(field: Field, domain: Domain) -> str:
         if span.holes:
             text += f" except multiples of {', '.join(map(str, sorted(span.holes)))}"
         parts.append(text)
-    names = sorted(str(n).lower() if isinstance(n, bool) else n for n in domain.names)
-    if domain.all_names_but:
-        parts.append(f"any name but {', '.join(names)}" if names else "any name")
+    words = sorted(str(n).lower() if isinstance(n, bool) else n for n in names)
+    if all_names_but:
+        parts.append(f"any name but {', '.join(words)}" if words else "any name")
     else:
-        parts.extend(names)
+        parts.extend(words)
     return ", ".join(parts)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from selector.domains import Domain, Value
 from selector.manifest import Entry, Manifest
-from selector.rules import Allowed, Answer, FirstMatch, Match, Question, Test, When
+from selector.rules import Answer, FirstMatch, Question, Test, When
 from selector.values import Condition, Facts, Outcome, Phase, Policy, Position, Rejection, Verdict
 
 __all__ = ["Judged", "coerced", "judge_all"]
@@ -66,8 +66,8 @@ def _judge(
     if spec is None:
         return _one(Outcome.UNSUPPORTED, "PHASE", entry.position, f"does not serve {phase}")
     refused: list[Rejection] = []
-    for name, accepted in spec.accepts.items():
-        _judge_field(name, accepted, effective, refused, conditions)
+    for accepted in spec.accepts.values():
+        _judge_field(accepted, effective, refused, conditions)
     for constraint in spec.constraints:
         answer = constraint.violated(effective)
         if answer is Answer.YES:
@@ -98,28 +98,23 @@ def _against(when: When, answer: Answer, asked: Question) -> Iterator[Condition]
 
 
 def _judge_field(
-    name: str,
-    accepted: FirstMatch[Allowed],
+    accepted: FirstMatch[Test],
     effective: Question,
     refused: list[Rejection],
     conditions: list[Condition],
 ) -> None:
     """Adds what one field's accepted set says: nothing, a rejection, or conditions."""
     matches = accepted.matches(effective)
-    tests = [_test(name, match) for match in matches]
-    answers = [test.answer(effective) for test in tests]
+    answers = [match.rule.result.answer(effective) for match in matches]
     if all(a is Answer.NO for a in answers):
-        refused.append(tests[0].rejection(effective, reason=matches[0].rule.reason))
+        first = matches[0].rule
+        refused.append(first.result.rejection(effective, reason=first.reason))
     elif not all(a is Answer.YES for a in answers):
-        for match, test, answer in zip(matches, tests, answers, strict=True):
+        for match, answer in zip(matches, answers, strict=True):
             if answer is Answer.MAYBE:
-                conditions.append(test.condition(effective))
+                conditions.append(match.rule.result.condition(effective))
             elif answer is Answer.YES:
                 conditions += [doubt.condition(effective) for doubt in match.doubts]
-
-
-def _test(name: str, match: Match[Allowed]) -> Test:
-    return Test(name, match.rule.result, match.rule.position)
 
 
 def _missing(entry: Entry, facts: Facts, conditions: list[Condition]) -> Iterator[Rejection]:

@@ -29,7 +29,7 @@ from selector.manifest import (
 )
 from selector.overlay import apply_overlay
 from selector.parsing import Parser, locate, vocabulary_of
-from selector.rules import Allowed, FirstMatch, Rule, Steps, When
+from selector.rules import FirstMatch, Rule, Steps, Test, When
 from selector.values import ManifestRef, Phase
 
 __all__ = ["load", "loads", "read"]
@@ -179,20 +179,20 @@ class _Builder:
             rationale=spec.get("rationale"),
         )
 
-    def _accepts(self, raw: Mapping, spec: Mapping | None) -> dict[str, FirstMatch[Allowed]]:
+    def _accepts(self, raw: Mapping, spec: Mapping | None) -> dict[str, FirstMatch[Test]]:
         """What an entry accepts, for every field it restricts, in order of the vocabulary."""
         common = self.parser.accepts(raw["accepts"])
         own = self.parser.accepts(spec["accepts"]) if spec and "accepts" in spec else {}
-        accepts: dict[str, FirstMatch[Allowed]] = {}
+        accepts: dict[str, FirstMatch[Test]] = {}
         for field in self.words.fields.values():
             if field.name in ("mla", "sparse"):
                 at = raw.keys_at[field.name]
-                accepts[field.name] = self.parser.exactly(raw[field.name], at)
+                accepts[field.name] = self.parser.exactly(field.name, raw[field.name], at)
             elif field.name in own or field.name in common:
                 accepts[field.name] = own.get(field.name) or common[field.name]
             elif field.role == "feature":
                 at = raw.keys_at["accepts"]
-                accepts[field.name] = self.parser.exactly(field.off, at, "not stated")
+                accepts[field.name] = self.parser.exactly(field.name, field.off, at, "not stated")
         return accepts
 
     def _requires(self, raw: Mapping) -> tuple[Requirement, ...]:

@@ -9,7 +9,7 @@ import msgspec
 
 from selector.domains import Value
 from selector.fields import Vocabulary
-from selector.rules import Allowed, Constraint, FirstMatch, Steps, When
+from selector.rules import Constraint, FirstMatch, Steps, Test, When
 from selector.values import ManifestRef, Phase, Position
 
 __all__ = [
@@ -42,7 +42,7 @@ class Requirement(msgspec.Struct, frozen=True):
 class PhaseSpec(msgspec.Struct, frozen=True):
     """What an entry accepts in one phase; ``accepts`` is complete, for every field it restricts."""
 
-    accepts: MappingType[str, FirstMatch[Allowed]]
+    accepts: MappingType[str, FirstMatch[Test]]
     constraints: tuple[Constraint, ...]
     position: Position
     off: bool = False
@@ -64,7 +64,7 @@ class Claim(msgspec.Struct, frozen=True):
     """What an engine's own code says instead."""
 
     source: str
-    accepts: MappingType[str, FirstMatch[Allowed]]
+    accepts: MappingType[str, FirstMatch[Test]]
     dense_prefill: bool | None
     constraints: tuple[Constraint, ...] | None
 
@@ -77,7 +77,7 @@ class Entry(msgspec.Struct, frozen=True):
     source: str
     mla: bool
     sparse: bool
-    accepts: MappingType[str, FirstMatch[Allowed]]
+    accepts: MappingType[str, FirstMatch[Test]]
     phases: MappingType[Phase, PhaseSpec]
     description: str = ""
     library: str = ""

@@ -149,9 +149,9 @@ class Parser:
             position=raw.position,
         )
 
-    def accepts(self, raw: Any) -> dict[str, FirstMatch[Allowed]]:
+    def accepts(self, raw: Any) -> dict[str, FirstMatch[Test]]:
         """Field → the sets that an entry accepts, by first match."""
-        found: dict[str, FirstMatch[Allowed]] = {}
+        found: dict[str, FirstMatch[Test]] = {}
         for name, stated in raw.items():
             if not self.knows(name, raw.keys_at[name]):
                 continue
@@ -160,17 +160,21 @@ class Parser:
             if isinstance(stated, Mapping) and "cases" in stated:
                 found[name] = self._cases(field, stated["cases"])
             else:
-                rule = Rule(When(), self.allowed(field, stated, at), raw.keys_at[name])
-                found[name] = FirstMatch((rule,))
+                test = Test(name, self.allowed(field, stated, at), raw.keys_at[name])
+                found[name] = FirstMatch((Rule(When(), test, test.position),))
         return found
 
-    def _cases(self, field: Field, raw: Sequence) -> FirstMatch[Allowed]:
+    def _cases(self, field: Field, raw: Sequence) -> FirstMatch[Test]:
         self._ends_unconditionally(raw)
         return FirstMatch(
             tuple(
                 Rule(
                     self.when(case),
-                    self.allowed(field, case["allow"], case.values_at["allow"]),
+                    Test(
+                        field.name,
+                        self.allowed(field, case["allow"], case.values_at["allow"]),
+                        case.position,
+                    ),
                     case.position,
                     case.get("reason", ""),
                 )
@@ -178,10 +182,12 @@ class Parser:
             )
         )
 
-    def exactly(self, value: Value | None, at: Position, why: str = "") -> FirstMatch[Allowed]:
-        """Only ``value`` is accepted."""
+    def exactly(
+        self, name: str, value: Value | None, at: Position, why: str = ""
+    ) -> FirstMatch[Test]:
+        """Only ``value`` is accepted for the field ``name``."""
         domain = EMPTY if value is None else Domain.of(value)
-        return FirstMatch((Rule(When(), Allowed(domain), at, why),))
+        return FirstMatch((Rule(When(), Test(name, Allowed(domain), at), at, why),))
 
     def first_match(self, raw: Sequence, key: str) -> FirstMatch[Any]:
         """Rules whose result stands under ``key``; the last must have no condition."""

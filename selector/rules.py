@@ -176,10 +176,12 @@ class Test(msgspec.Struct, frozen=True):
 
 
 def _nearest(field: Field, allowed: Domain, value: Value) -> str | None:
-    near = (allowed & field.universe()).nearest(value)
-    if near is None:
-        symbols = sorted(n for n in allowed.names if isinstance(n, str))
-        near = symbols[0] if symbols and not allowed.all_names_but else None
+    """The accepted value closest to ``value``; a symbol where no value is comparable."""
+    near = allowed.nearest(value)
+    if isinstance(near, int) and not isinstance(near, bool) and near < field.low:
+        near = (allowed & Domain.between(field.low, None)).nearest(value)
+    if near is None and not allowed.all_names_but:
+        near = min((n for n in allowed.names if isinstance(n, str)), default=None)
     return None if near is None else show(field, near)
 
 
@@ -226,6 +228,9 @@ class FirstMatch(msgspec.Struct, Generic[T], frozen=True):
         """Every rule that can be the first match: one, when all it asks about is known."""
         found: list[Match[T]] = []
         for rule in self.rules:
+            if not rule.when.tests:
+                found.append(Match(rule))
+                break
             answer = rule.when.answer(question)
             if answer is Answer.NO:
                 continue
