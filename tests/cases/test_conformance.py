@@ -1,0 +1,101 @@
+"""One table of questions and answers, asked through every face of attnsel."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from cli.main import app
+from selector import Facts, Layer, Policy, Selector, find_device
+
+CASES = [json.loads(line) for line in Path(__file__).with_name("conformance.jsonl").open()]
+NOT_LAYER = {"arch", "gpu", "cap_major", "cap_minor", "query_len", "seq_len", "backend", "deny"}
+FACTS = {"torch", "flashinfer-python"}
+
+case = pytest.mark.parametrize("case", CASES, ids=lambda c: c["id"])
+
+
+def device_of(question: dict[str, Any]) -> str:
+    if "cap_major" in question:
+        return f"{question['cap_major']}.{question['cap_minor']}"
+    return str(question.get("gpu") or question["arch"])
+
+
+@case
+def test_library(case: dict[str, Any]) -> None:
+    question = case["question"]
+    layer = {k: v for k, v in question.items() if k not in NOT_LAYER | FACTS}
+    policy = Policy(dict.fromkeys(question.get("deny", ()), "test"), question.get("backend"))
+    answer = (
+        Selector.load()
+        .bind(
+            find_device(device_of(question)),
+            Layer.read(layer),
+            Facts({k: question[k] for k in FACTS if k in question}),
+            policy,
+        )
+        .resolve(question["query_len"], question["seq_len"])
+    )
+    assert {
+        "prefill_backend": answer.prefill.backend,
+        "prefill_path": answer.prefill.path,
+        "decode_backend": answer.decode.backend,
+        "phase": answer.phase,
+    } == case["answer"]
+
+
+@case
+def test_command_line(case: dict[str, Any]) -> None:
+    question = case["question"]
+    args = ["resolve", "--format", "json", "--arch", device_of(question)]
+    if "gpu" in question:
+        args[-2] = "--gpu"
+    for name, value in question.items():
+        if name in ("query_len", "seq_len", "backend"):
+            args += [f"--{name.replace('_', '-')}", str(value)]
+        elif name == "deny":
+            args += ["--deny", *value]
+        elif name not in NOT_LAYER:
+            shown = {True: "true", False: "false"}.get(value, value) if isinstance(value, bool) else value
+            text = "none" if name in FACTS and value is None else "unset" if value is None else shown
+            args += ["--set", f"{name}={text}"]
+    result = CliRunner().invoke(app, args)
+    expected = case["answer"]
+    both = expected["prefill_backend"] and expected["decode_backend"]
+    assert result.exit_code == (0 if both else 3), result.output
+    answer = json.loads(result.stdout)
+    assert {
+        "prefill_backend": answer["prefill"]["backend"],
+        "prefill_path": answer["prefill"]["path"],
+        "decode_backend": answer["decode"]["backend"],
+        "phase": answer["phase"],
+    } == expected
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_batch(suffix: str, tmp_path: Path) -> None:
+    if suffix == "parquet":
+        pytest.importorskip("pyarrow")
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(json.dumps(c["question"]) + "\n" for c in CASES))
+    out = tmp_path / f"answers.{suffix}"
+    result = CliRunner().invoke(app, ["batch", str(rows), "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    answers = read_rows(out)
+    assert len(answers) == len(CASES)
+    for case, answer in zip(CASES, answers, strict=True):
+        assert {k: answer[k] for k in case["answer"]} == case["answer"], case["id"]
+        assert answer["error"] is None
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    if path.suffix == ".jsonl":
+        return [json.loads(line) for line in path.open()]
+    from pyarrow import parquet
+
+    rows: list[dict[str, Any]] = parquet.read_table(path).to_pylist()
+    return rows
