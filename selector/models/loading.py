@@ -45,16 +45,25 @@ def load_model(ref: str) -> Model:
     name = _preset_named(ref)
     if name is not None:
         return _load_preset(name)
-    try:
-        path = Path(ref)
-        found = path.exists()
-    except (OSError, ValueError):
-        path, found = Path(), False
-    if not found:
+    if not _exists(ref):
         raise UnknownModelError(_nothing_there(ref))
+    path = Path(ref)
     if path.is_dir():
         return _load_folder(path)
-    return read_config(_read_object(path), name=str(path))
+    return read_config(_read_object(path), name=_label(path))
+
+
+def _exists(ref: str) -> bool:
+    """Whether a reference is a path of something that is there."""
+    try:
+        return bool(ref.strip()) and Path(ref).exists()
+    except (OSError, ValueError):  # too long, a NUL, or a folder that may not be entered
+        return False
+
+
+def _label(path: Path) -> str:
+    """A path as messages show it: on one line."""
+    return "".join(c if c.isprintable() else "?" for c in str(path))
 
 
 def _preset_named(ref: str) -> str | None:
@@ -65,7 +74,7 @@ def _preset_named(ref: str) -> str | None:
     if wanted.count("/") == 1 and not wanted.startswith((".", "/", "~")):
         for name in presets():
             page = str(_read_object(_FOLDER / f"{name}.json").get("source", ""))
-            if page.lower().endswith("/" + wanted) and not Path(ref).exists():
+            if page.lower().endswith("/" + wanted) and not _exists(ref):
                 return name
     return None
 
@@ -87,12 +96,12 @@ def _nothing_there(ref: str) -> str:
 def _load_folder(folder: Path) -> Model:
     file = folder / "config.json"
     if not file.exists():
-        raise UnknownModelError(f"{folder}: no config.json in this folder")
+        raise UnknownModelError(f"{_label(folder)}: no config.json in this folder")
     config = _read_object(file)
     beside = folder / "hf_quant_config.json"
     if "quantization_config" not in config and beside.exists():
         config = {**config, "quantization_config": _read_object(beside)}
-    return read_config(config, name=str(file))
+    return read_config(config, name=_label(file))
 
 
 def _read_object(path: Path) -> Mapping[str, object]:
@@ -101,27 +110,28 @@ def _read_object(path: Path) -> Mapping[str, object]:
     Raises:
         UnknownModelError: there is none; says why on one line.
     """
+    where = _label(path)
     try:
         if not path.is_file():
-            raise UnknownModelError(f"{path}: not a regular file")
+            raise UnknownModelError(f"{where}: not a regular file")
         with path.open("rb") as stream:
             data = stream.read(MAX_BYTES + 1)
     except OSError as error:
-        raise UnknownModelError(f"{path}: {error.strerror or type(error).__name__}") from None
+        raise UnknownModelError(f"{where}: {error.strerror or type(error).__name__}") from None
     if len(data) > MAX_BYTES:
-        raise UnknownModelError(f"{path}: longer than {MAX_BYTES:,} bytes: no config.json")
+        raise UnknownModelError(f"{where}: longer than {MAX_BYTES:,} bytes: no config.json")
     try:
         found = json.loads(data.decode("utf-8-sig"))
     except json.JSONDecodeError as error:
         raise UnknownModelError(
-            f"{path}:{error.lineno}:{error.colno}: not JSON: {error.msg}"
+            f"{where}:{error.lineno}:{error.colno}: not JSON: {error.msg}"
         ) from None
     except UnicodeDecodeError as error:
-        raise UnknownModelError(f"{path}: not UTF-8 text at byte {error.start:,}") from None
+        raise UnknownModelError(f"{where}: not UTF-8 text at byte {error.start:,}") from None
     except RecursionError:
-        raise UnknownModelError(f"{path}: nested too deeply") from None
+        raise UnknownModelError(f"{where}: nested too deeply") from None
     except ValueError:  # an integer with thousands of digits
-        raise UnknownModelError(f"{path}: holds a number that is too long") from None
+        raise UnknownModelError(f"{where}: holds a number that is too long") from None
     if not isinstance(found, Mapping):
-        raise UnknownModelError(f"{path}: {shown(found)} is not an object")
+        raise UnknownModelError(f"{where}: {shown(found)} is not an object")
     return found

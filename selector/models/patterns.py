@@ -59,7 +59,7 @@ def layer_kinds(source: Source) -> Kinds:
         words = [cycle.words[i % len(cycle.words)] for i in range(count)]
         if cycle.last:
             words[-1] = cycle.last
-        kinds = [source.tables.words[word] for word in words]
+        kinds = [_kind(source, word) or "full" for word in words]
         return Kinds(kinds, Origin.DEFAULT, "", tuple(notes))
     window = source.integer("sliding_window")
     if window is not None and window.value > 0:
@@ -84,7 +84,8 @@ def _count(source: Source) -> Read[int]:
             f"{source.file}: no attention fields: looked for {_names(source, 'num_layers')} "
             f"and {_names(source, 'num_heads')}"
         )
-    return count
+    times = (source.family.counts or {}).get(count.keys.removeprefix(source.prefix), 1)
+    return Read(count.value * times, count.origin, count.keys)
 
 
 def _names(source: Source, quantity: str) -> str:
@@ -112,13 +113,18 @@ def _words(
     for word in words:
         if not isinstance(word, str):
             raise _refuse(rule, word, source, "a layer type")
-        kind = source.tables.words.get(word)
+        kind = _kind(source, word)
         if kind is None:
             unknown[word] = None
         kinds.append(kind or "full")
     for word in list(unknown)[:3]:
         notes.append(f"layer type {shown(word)} is not known: read as full attention")
     return [kind for kind in kinds if kind != "skip"]
+
+
+def _kind(source: Source, word: str) -> str | None:
+    own = source.family.words or {}
+    return own.get(word) or source.tables.words.get(word)
 
 
 def _letters(

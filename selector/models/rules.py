@@ -98,8 +98,8 @@ def _kv_heads(
         if rule.when and source.either(rule.when)[0] is not True:
             continue
         keys = source.path(rule.when) if rule.when else heads.keys
-        if rule.count is not None:
-            return Read(rule.count, Origin.DERIVED, keys)
+        if rule.number is not None:
+            return Read(rule.number, Origin.DERIVED, keys)
         raw = source.raw(rule.key) if rule.key else MISSING
         if raw is MISSING or raw is None:
             return heads.derived()

@@ -58,10 +58,11 @@ def _shard_group(name: str, group: LayerGroup, tp_size: int) -> LayerGroup:
 
 def _divided(where: str, what: str, number: int, tp_size: int) -> int:
     if number % tp_size:
-        fits = max(n for n in range(1, min(number, tp_size) + 1) if number % n == 0)
+        fits = [n for n in range(1, number + 1) if number % n == 0]
+        near = min(fits, key=lambda n: abs(n - tp_size))
         raise ValueRefusedError(
             f"{where}: {number} {what} cannot be divided over tensor parallel size {tp_size}; "
-            f"nearest below: {fits}"
+            f"nearest that fits: {near}"
         )
     return number // tp_size
 

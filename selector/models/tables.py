@@ -8,6 +8,8 @@ not say; all of it is optional:
 ``mla``                   ``false``: the latent is expanded before attention
 ``sink``, ``alibi``       a :class:`Switch`
 ``kv_heads``              rules tried in order, see :class:`KvRule`
+``words``                 layer type → kind, where it differs from the common meaning
+``counts``                key of the layer count → attention layers in one layer counted
 ``kinds``                 kind of layer → quantity → keys to try first for that kind
 ``spellings``             quantity → keys to try first
 ``bidirectional``         the key that turns the causal mask off
@@ -26,16 +28,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 __all__ = ["Cycle", "Family", "KvRule", "PatternRule", "Spelling", "Switch", "Tables", "tables"]
 
 
-@dataclass(frozen=True, slots=True)
-class Spelling:
+class Spelling(NamedTuple):
     """The keys a quantity can have, in order, and its bounds."""
 
     keys: tuple[str, ...]
@@ -43,8 +43,7 @@ class Spelling:
     least: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Switch:
+class Switch(NamedTuple):
     """Whether a model has a feature: ``always``, or by what a key of its config holds.
 
     Attributes:
@@ -73,20 +72,18 @@ class Switch:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class KvRule:
-    """If the key ``when`` is true (or empty): ``count`` KV heads, else what ``key`` holds.
+class KvRule(NamedTuple):
+    """If the key ``when`` is true (or empty): ``number`` KV heads, else what ``key`` holds.
 
     With neither, there are as many KV heads as query heads.
     """
 
     when: str
     key: str
-    count: int | None
+    number: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class PatternRule:
+class PatternRule(NamedTuple):
     """A key that says layer by layer what a model has; ``patterns`` describes the rules."""
 
     rule: str
@@ -121,16 +118,14 @@ class PatternRule:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Cycle:
+class Cycle(NamedTuple):
     """Layer types that repeat; ``last`` is what the last layer always is, if anything."""
 
     words: tuple[str, ...]
     last: str
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
+class Family(NamedTuple):
     """What a ``model_type`` does that its config does not say; see the module's docstring."""
 
     attention: str = "decoder"
@@ -140,6 +135,8 @@ class Family:
     kv_heads: tuple[KvRule, ...] = ()
     kinds: Mapping[str, Mapping[str, tuple[str, ...]]] | None = None
     spellings: Mapping[str, tuple[str, ...]] | None = None
+    words: Mapping[str, str] | None = None
+    counts: Mapping[str, int] | None = None
     bidirectional: str = ""
     cross_every: str = ""
     windows: str = ""
@@ -150,7 +147,7 @@ class Family:
     @classmethod
     def of(cls, raw: Mapping[str, Any]) -> Family:
         """A family as ``families.json`` writes it."""
-        plain = {f.name for f in fields(cls)} - {"sink", "alibi", "kv_heads", "kinds", "spellings"}
+        plain = set(cls._fields) - {"sink", "alibi", "kv_heads", "kinds", "spellings"}
         given: dict[str, Any] = {key: raw[key] for key in plain if key in raw}
         for key in ("sink", "alibi"):
             if key in raw:
@@ -164,8 +161,7 @@ class Family:
         return cls(**given)
 
 
-@dataclass(frozen=True, slots=True)
-class Tables:
+class Tables(NamedTuple):
     """Both tables, ready to use."""
 
     spellings: Mapping[str, Spelling]
