@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+import msgspec
+
 from selector.errors import AttnselError, ContradictionError
 
 if TYPE_CHECKING:
@@ -27,8 +29,7 @@ class RefusedError(AttnselError, RuntimeError):
     code = "REFUSED"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class Batch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The shapes of one attention call over a paged KV cache; no tensors.
 
     The tokens of request ``i`` take positions ``0 … seq_lens[i] - 1``; its queries are the last

@@ -15,7 +15,14 @@ from types import MappingProxyType
 from backends.contract import Adapter
 from selector.errors import AttnselError, UnknownBackendError
 
-__all__ = ["ADAPTERS", "TRUSTED", "UntrustedAdapterError", "get_adapter", "load_adapter"]
+__all__ = [
+    "ADAPTERS",
+    "TRUSTED",
+    "MissingAdapterError",
+    "UntrustedAdapterError",
+    "get_adapter",
+    "load_adapter",
+]
 
 TRUSTED = "backends."
 """The one package whose modules are imported on a manifest's word."""
@@ -40,6 +47,12 @@ class UntrustedAdapterError(AttnselError, ValueError):
     code = "UNTRUSTED_ADAPTER"
 
 
+class MissingAdapterError(AttnselError, LookupError):
+    """An import path inside the trusted package leads to no adapter."""
+
+    code = "MISSING_ADAPTER"
+
+
 def get_adapter(name: str) -> Adapter:
     """The adapter of a backend.
 
@@ -60,7 +73,8 @@ def load_adapter(path: str) -> Adapter:
     """The adapter at an import path such as ``backends.torch_sdpa:flash``.
 
     Raises:
-        UntrustedAdapterError: the path leads outside :data:`TRUSTED`, or to no adapter there.
+        UntrustedAdapterError: the path leads outside :data:`TRUSTED`.
+        MissingAdapterError: no adapter is there.
     """
     if not _PATH.fullmatch(path):
         raise UntrustedAdapterError(
@@ -70,7 +84,7 @@ def load_adapter(path: str) -> Adapter:
     try:
         adapter = getattr(import_module(module_name), attribute)
     except (ImportError, AttributeError) as error:
-        raise UntrustedAdapterError(f"adapter {path[:80]!r} is not there: {error}") from error
+        raise MissingAdapterError(f"adapter {path[:80]!r} is not there: {error}") from error
     if isinstance(adapter, type) or not isinstance(adapter, Adapter):
-        raise UntrustedAdapterError(f"{path[:80]!r} is not an adapter")
+        raise MissingAdapterError(f"{path[:80]!r} is not an adapter")
     return adapter

@@ -174,8 +174,8 @@ class SdpaPlan:
                     scale=self.batch.softmax_scale,
                     enable_gqa=key.shape[1] != query.shape[1],
                 )
-            except RuntimeError as error:
-                if type(error) not in (RuntimeError, NotImplementedError):
+            except (RuntimeError, ValueError) as error:
+                if type(error) not in (RuntimeError, NotImplementedError, ValueError):
                     raise  # out of memory, a device fault: not the kernel's opinion of the request
                 reasons = _reasons(str(warning.message) for warning in said)
                 why = "; ".join(reasons) or _first_line(error)

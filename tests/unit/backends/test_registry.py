@@ -4,7 +4,13 @@ import sys
 import pytest
 
 from backends.contract import Adapter
-from backends.registry import ADAPTERS, UntrustedAdapterError, get_adapter, load_adapter
+from backends.registry import (
+    ADAPTERS,
+    MissingAdapterError,
+    UntrustedAdapterError,
+    get_adapter,
+    load_adapter,
+)
 from selector.errors import UnknownBackendError
 
 
@@ -53,13 +59,13 @@ def test_a_path_outside_the_trusted_package_is_not_imported(path: str) -> None:
     ],
 )
 def test_only_an_adapter_is_given(path: str) -> None:
-    with pytest.raises(UntrustedAdapterError, match="is not an adapter"):
+    with pytest.raises(MissingAdapterError, match="is not an adapter"):
         load_adapter(path)
 
 
 @pytest.mark.parametrize("path", ["backends.nowhere:flash", "backends.torch_sdpa:fa9"])
 def test_what_is_not_there_is_said(path: str) -> None:
-    with pytest.raises(UntrustedAdapterError, match="is not there"):
+    with pytest.raises(MissingAdapterError, match="is not there"):
         load_adapter(path)
 
 

@@ -1,0 +1,439 @@
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from backends import certify as certifying
+from backends import torch_sdpa
+from backends.cases import Case, find_cases
+from backends.certify import Certificate, Judgement, certify, run_case
+from backends.contract import Batch, PagedKV, RefusedError
+from backends.inputs import make_inputs
+from backends.reference import attend
+from selector import Selector
+from selector.errors import UnknownBackendError
+from selector.manifest import Manifest
+from selector.values import Device, Facts, Phase, Position
+
+torch = pytest.importorskip("torch")
+
+CPU = Device("cpu")
+FACTS = Facts({"torch": torch.__version__})
+
+# What is true of torch's flash kernel on a CPU. Tests change one line of it.
+TRUE = """\
+attnsel: 1
+name: example
+version: "1"
+facts:
+  torch: {type: version, description: The distribution torch.}
+backends:
+  - name: torch_sdpa_flash
+    source: example
+    mla: false
+    sparse: false
+    requires: {torch: ">=2.5"}
+    accepts:
+      platform: [cpu]
+      capability: absent
+      head_size: {min: 1}
+      v_head_size: {min: {field: head_size}, max: {field: head_size}, or: [unset]}
+      dtype: [float16, bfloat16, float32]
+      kv_cache_dtype:
+        cases:
+          - {when: {dtype: float16}, allow: [unset, auto, float16]}
+          - {when: {dtype: bfloat16}, allow: [unset, auto, bfloat16]}
+          - {allow: [unset, auto, float32]}
+      block_size: {min: 1, or: [unset]}
+      attn_type: any
+      sliding_window: any
+      non_causal: any
+    phases:
+      prefill: {}
+      decode: {}
+    decode_threshold: 1
+    prefill_paths: [{path: mha, reason: The only way.}]
+    adapter: backends.torch_sdpa:flash
+priorities:
+  - {order: [torch_sdpa_flash], reason: There is only one.}
+"""
+
+
+PREFILL = TRUE.replace("      decode: {}\n", "").replace("    decode_threshold: 1\n", "")
+
+
+def manifest(old: str = "", new: str = "", text: str = TRUE) -> Manifest:
+    assert old in text
+    return Selector.loads(text.replace(old, new, 1) if old else text).manifest
+
+
+def line_of(text: str) -> int:
+    return next(n for n, line in enumerate(TRUE.splitlines(), 1) if text in line)
+
+
+def certified(changed: Manifest, **options: Any) -> Certificate:
+    return certify(changed, CPU, FACTS, date="2026-11-20", **options)
+
+
+def told(certificate: Certificate) -> list[tuple[str, int]]:
+    return [(finding.code, finding.line) for finding in certificate.findings()]
+
+
+def cases_of(changed: Manifest) -> tuple[Case, ...]:
+    (entry,) = changed.entries.values()
+    return find_cases(changed, entry, CPU, FACTS).cases
+
+
+# -- a whole certification ---------------------------------------------------------------------
+
+
+def test_the_truth_is_confirmed() -> None:
+    seen: list[Any] = []
+    certificate = certified(manifest(), on_result=seen.append)
+    assert certificate.findings() == ()
+    assert certificate.passed
+    assert seen == list(certificate.results)
+    assert {r.judgement for r in seen} == {Judgement.CONFIRMED}
+    assert {r.case.accepts for r in seen} == {True, False}
+    assert {r.case.phase for r in seen} == {Phase.PREFILL, Phase.DECODE}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code", "message"),
+    [
+        (
+            "dtype: [float16, bfloat16, float32]",
+            "dtype: [float16, bfloat16, float32, fp8_e4m3]",
+            "CERT003",
+            "prefill: dtype fp8_e4m3 is claimed, and the kernel refuses it",
+        ),
+        (
+            "head_size: {min: 1}",
+            "head_size: {multiple_of: 8, max: 256}",
+            "CERT004",
+            "head_size 1, 2, 3, 4, 7, 9 (and 16 more) is not claimed, and is right",
+        ),
+        ("sliding_window: any", "sliding_window: unset", "CERT004", "sliding_window 1, 2, 3"),
+        ("block_size: {min: 1, or: [unset]}", "block_size: {min: 2}", "CERT004", "block_size 1"),
+        ("attn_type: any", "attn_type: [decoder]", "CERT004", "attn_type encoder"),
+    ],
+)
+def test_a_wrong_claim_fails_at_its_line(old: str, new: str, code: str, message: str) -> None:
+    certificate = certified(manifest(old, new, PREFILL))
+    assert not certificate.passed
+    assert told(certificate) == [(code, line_of(old))]
+    assert message in certificate.findings()[0].message
+
+
+def test_silence_about_a_context_field_is_a_claim_of_any() -> None:
+    stated = "      v_head_size: {min: {field: head_size}, max: {field: head_size}, or: [unset]}\n"
+    silent = manifest(stated, "", PREFILL)
+    certificate = certified(silent)
+    assert told(certificate) == [("CERT003", line_of("name: torch_sdpa_flash"))]
+    assert "v_head_size" in certificate.findings()[0].message
+
+
+def test_silence_about_a_feature_is_a_claim_of_never() -> None:
+    certificate = certified(manifest("      non_causal: any\n", "", PREFILL))
+    assert told(certificate) == [("CERT004", line_of("accepts:"))]
+
+
+def test_a_refusal_with_a_reason_is_a_decision() -> None:
+    wanted = "cases: [{when: {platform: cpu}, allow: unset, reason: Slow.}, {allow: any}]"
+    certificate = certified(
+        manifest("sliding_window: any", f"sliding_window: {{{wanted}}}", PREFILL)
+    )
+    assert certificate.passed
+    assert [code for code, _ in told(certificate)] == ["CERT005"]
+    assert certificate.findings()[0].message.endswith("declined on purpose: Slow.")
+
+
+def test_entries_that_cannot_run_here_are_skipped() -> None:
+    for old, new, reason in (
+        ("platform: [cpu]", "platform: [cuda]", "platform is cpu, not cuda"),
+        ('">=2.5"', '">=99"', f"torch is {torch.__version__}, not >=99"),
+        ("torch_sdpa:flash", "fa9:flash", "adapter 'backends.fa9:flash' is not there"),
+    ):
+        certificate = certified(manifest(old, new))
+        assert certificate.results == ()
+        assert not certificate.passed
+        assert certificate.skipped["torch_sdpa_flash"].startswith(reason)
+
+
+def test_an_entry_without_an_adapter_is_skipped() -> None:
+    nameless = TRUE.replace("torch_sdpa_flash", "other").replace(
+        "    adapter: backends.torch_sdpa:flash\n", ""
+    )
+    assert certified(manifest(text=nameless)).skipped == {"other": "no adapter runs it"}
+
+
+def test_only_the_backends_asked_for_run() -> None:
+    with pytest.raises(UnknownBackendError, match="fa9"):
+        certified(manifest(), backends=["fa9"])
+    elsewhere = manifest("platform: [cpu]", "platform: [cuda]")
+    assert set(certified(elsewhere, backends=["torch_sdpa_flash"]).skipped) == {"torch_sdpa_flash"}
+
+
+def test_the_evidence_is_json_and_says_what_was_run() -> None:
+    certificate = certified(
+        manifest("dtype: [float16,", "dtype: [fp8_e4m3, float16,", PREFILL), seed=3
+    )
+    evidence = json.loads(json.dumps(certificate.evidence()))
+    assert evidence["id"] == f"cpu-2026-11-20-{certificate.manifest.digest[:8]}"
+    assert evidence["facts"] == {"torch": torch.__version__}
+    assert evidence["manifest"]["digest"] == certificate.manifest.digest
+    assert (evidence["seed"], evidence["passed"]) == (3, False)
+    assert len(evidence["cases"]) == len(certificate.results)
+    base = evidence["cases"][0]
+    assert (base["field"], base["judgement"]) == ("base", "confirmed")
+    assert 0 < base["error"] < base["tolerance"]
+    assert base["batch"]["query_lens"] == [33]
+    wrong = [c for c in evidence["cases"] if c["judgement"] == "over_claim"]
+    assert {(c["field"], c["value"], c["line"]) for c in wrong} == {("dtype", "fp8_e4m3", 17)}
+    assert all("torch_sdpa_flash:" in c["message"] for c in wrong)
+    assert {u["field"] for u in evidence["untested"]} == {"platform", "capability"}
+
+
+# -- the cases ---------------------------------------------------------------------------------
+
+
+def varied(cases: tuple[Case, ...], field: str, phase: Phase = Phase.PREFILL) -> dict[str, bool]:
+    return {c.value: c.accepts for c in cases if c.field == field and c.phase is phase}
+
+
+def test_numbers_are_tried_at_each_end_and_next_to_it() -> None:
+    cases = cases_of(manifest("head_size: {min: 1}", "head_size: {multiple_of: 16, max: 208}"))
+    tried = varied(cases, "head_size")
+    assert {v: tried[v] for v in ("16", "32", "192", "208")} == dict.fromkeys(
+        ("16", "32", "192", "208"), True
+    )
+    assert {v: tried[v] for v in ("15", "17", "207", "209", "8", "256")} == dict.fromkeys(
+        ("15", "17", "207", "209", "8", "256"), False
+    )
+
+
+def test_names_are_all_tried() -> None:
+    tried = varied(cases_of(manifest()), "dtype")
+    assert tried == {
+        "float16": True,
+        "float32": True,
+        "fp8_e4m3": False,
+        "fp8_e5m2": False,
+    }  # and bfloat16, which is the base
+
+
+def test_every_rule_of_an_accepted_set_is_reached() -> None:
+    pairs = {
+        (c.batch.dtype, c.batch.kv_dtype)
+        for c in cases_of(manifest())
+        if c.field == "kv_cache_dtype" and c.accepts
+    }
+    assert {("float16", "float16"), ("bfloat16", "bfloat16"), ("float32", "float32")} <= pairs
+
+
+def test_rules_out_of_reach_and_bounds_too_large_are_said() -> None:
+    text = TRUE.replace(
+        "sliding_window: any",
+        "sliding_window: {cases: [{when: {capability: '9.0'}, allow: unset}, {allow: any}]}",
+    ).replace("block_size: {min: 1, or: [unset]}", "block_size: {max: 9000, or: [unset]}")
+    changed = manifest(text=text)
+    (entry,) = changed.entries.values()
+    untested = {u.field: u.why for u in find_cases(changed, entry, CPU, FACTS).untested}
+    assert untested["sliding_window"] == "no question on this device reaches this rule"
+    assert untested["block_size"] == "9,000 is beyond the largest run here, 256"
+
+
+def test_a_phase_switched_off_is_not_run() -> None:
+    changed = manifest("decode: {}", 'decode: {"off": true, rationale: Broken.}')
+    assert {case.phase for case in cases_of(changed)} == {Phase.PREFILL}
+
+
+def test_decodes_are_as_long_as_the_threshold() -> None:
+    changed = manifest("decode_threshold: 1", "decode_threshold: 4")
+    decodes = {c.batch.query_lens[0] for c in cases_of(changed) if c.phase is Phase.DECODE}
+    assert decodes == {1, 2, 3, 4}
+
+
+def test_sizes_follow_one_another() -> None:
+    batches = {
+        (c.field, c.value): c.batch for c in cases_of(manifest()) if c.phase is Phase.PREFILL
+    }
+    shapes = {k: (b.num_heads, b.num_kv_heads) for k, b in batches.items()}
+    assert shapes["gqa_group", "1"] == (2, 2)
+    assert shapes["num_heads", "7"] == (7, 1)
+    assert shapes["num_kv_heads", "16"] == (64, 16)
+    lengths = {k: (b.query_lens[0], b.seq_lens[0]) for k, b in batches.items()}
+    assert lengths["query_len", "264"] == (264, 264)
+    assert lengths["seq_len", "8"] == (8, 8)
+    assert (33, 33) in lengths.values()  # no context; the same question as seq_len 33
+
+
+def test_a_base_is_found_in_what_is_accepted() -> None:
+    text = TRUE.replace("head_size: {min: 1}", "head_size: [80, 512]").replace(
+        "dtype: [float16, bfloat16, float32]", "dtype: [float32]"
+    )
+    base = cases_of(manifest(text=text))[0]
+    assert base.accepts
+    assert (base.batch.head_size, base.batch.dtype) == (80, "float32")
+
+
+CONSTRAINTS = """\
+    constraints:
+      - {when: {sliding_window: {min: 1}}, require: {block_size: {max: 32}}, code: SMALL, reason: r}
+      - {when: {head_size: 24}, code: NEVER, reason: r}
+      - when: {dtype: float32}
+        require: {any_of: [{head_size: {max: 64}}, {num_heads: {max: 4}}]}
+        code: EITHER
+        reason: r
+      - {when: {capability: "9.0"}, code: ELSEWHERE, reason: r}
+"""
+
+
+def test_constraints_are_tried_on_both_sides() -> None:
+    changed = manifest("    adapter:", CONSTRAINTS + "    adapter:", PREFILL)
+    cases = [c for c in cases_of(changed) if c.phase is Phase.PREFILL]
+    small = [(c.batch.page_size, c.accepts) for c in cases if c.field == "SMALL"]
+    assert (33, False) in small
+    assert all(c.batch.sliding_window for c in cases if c.field == "SMALL")
+    assert [(c.batch.head_size, c.accepts) for c in cases if c.batch.head_size == 24] == [
+        (24, False)
+    ]
+    either = [c for c in cases if c.field == "EITHER"]
+    assert {c.batch.dtype for c in either} <= {"float32"}
+    certificate = certified(changed)
+    assert {f.code for f in certificate.findings()} == {"CERT005"}  # true limits with reasons
+    assert "ELSEWHERE" in {u.field for u in certificate.untested}
+
+
+# -- one case ----------------------------------------------------------------------------------
+
+
+def case(batch: Batch, accepts: bool, reason: str = "") -> Case:
+    claim = Position("m.yaml", 7, 3)
+    return Case("stub", Phase.PREFILL, "head_size", "16", claim, accepts, batch, reason)
+
+
+class Stub:
+    """An adapter that does what a test wants."""
+
+    name = "stub"
+
+    def __init__(self, answer: Callable[[Batch, Any, PagedKV], Any]) -> None:
+        self.answer = answer
+
+    def tolerance(self, dtype: str) -> float:
+        return 1e-3
+
+    def plan(self, batch: Batch, device: str) -> Any:
+        self.batch = batch
+        return self
+
+    def run(self, q: Any, kv: PagedKV, sinks: Any = None) -> Any:
+        return self.answer(self.batch, q, kv)
+
+
+def fail(error: Exception) -> Callable[..., Any]:
+    def answer(*_: Any) -> Any:
+        raise error
+
+    return answer
+
+
+def nearly(factor: float) -> Callable[..., Any]:
+    return lambda batch, q, kv: attend(batch, q, kv) * factor
+
+
+REFUSE = fail(RefusedError("stub: no"))
+FAULT = fail(ValueError("illegal\nmemory access"))
+FULL = fail(torch.OutOfMemoryError("full"))
+NAN = nearly(float("nan"))
+
+
+@pytest.mark.parametrize(
+    ("answer", "accepted", "refused"),
+    [
+        (nearly(1.0), Judgement.CONFIRMED, Judgement.UNDER_CLAIM),
+        (nearly(1.0009), Judgement.CONFIRMED, Judgement.UNDER_CLAIM),
+        (nearly(1.002), Judgement.WRONG_RESULT, Judgement.SILENTLY_WRONG),
+        (NAN, Judgement.WRONG_RESULT, Judgement.SILENTLY_WRONG),
+        (REFUSE, Judgement.OVER_CLAIM, Judgement.CONFIRMED),
+        (FAULT, Judgement.WRONG_RESULT, Judgement.SILENTLY_WRONG),
+        (FULL, Judgement.UNJUDGED, Judgement.UNJUDGED),
+    ],
+)
+def test_judgements(
+    make_batch: Callable[..., Batch],
+    answer: Callable[..., Any],
+    accepted: Judgement,
+    refused: Judgement,
+) -> None:
+    batch = make_batch()
+    assert run_case(Stub(answer), case(batch, accepts=True)).judgement is accepted
+    assert run_case(Stub(answer), case(batch, accepts=False)).judgement is refused
+
+
+def test_a_result_says_how_far_off_it_was_or_why_there_is_none(
+    make_batch: Callable[..., Batch],
+) -> None:
+    batch = make_batch()
+    off = run_case(Stub(nearly(1.5)), case(batch, accepts=True))
+    assert off.error == pytest.approx(0.5)
+    assert (off.tolerance, off.message) == (1e-3, "")
+    refused = run_case(Stub(REFUSE), case(batch, accepts=True))
+    assert (refused.error, refused.message) == (None, "stub: no")
+    fault = run_case(Stub(FAULT), case(batch, accepts=True))
+    assert fault.message == "ValueError: illegal"
+    nan = run_case(Stub(NAN), case(batch, accepts=True))
+    assert (nan.error, nan.message) == (None, "the output is not finite, or misshapen")
+
+
+def test_declined_needs_a_reason(make_batch: Callable[..., Batch]) -> None:
+    result = run_case(Stub(nearly(1.0)), case(make_batch(), accepts=False, reason="slow"))
+    assert result.judgement is Judgement.DECLINED
+
+
+def test_what_has_no_reference_is_not_judged(make_batch: Callable[..., Batch]) -> None:
+    batch = make_batch(features=frozenset({"alibi"}))
+    result = run_case(Stub(lambda b, q, kv: q), case(batch, accepts=True))
+    assert result.judgement is Judgement.UNJUDGED
+    assert "alibi" in result.message
+
+
+def test_an_adapter_sees_the_same_inputs_every_time(make_batch: Callable[..., Batch]) -> None:
+    seen: list[Any] = []
+
+    def answer(batch: Batch, q: Any, kv: PagedKV) -> Any:
+        seen.append(q)
+        return q
+
+    for seed in (0, 0, 1):
+        run_case(Stub(answer), case(make_batch(), accepts=True), seed=seed)
+    assert torch.equal(seen[0], seen[1])
+    assert not torch.equal(seen[0], seen[2])
+    assert torch.equal(seen[0], make_inputs(make_batch()).q)
+
+
+def test_what_nothing_else_stops_is_reported_first_and_does_not_fail(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A kernel that ignores what it cannot do: head sizes above 256, wrong without a word."""
+
+    def answer(batch: Batch, q: Any, kv: PagedKV) -> Any:
+        if batch.head_size > 256:
+            return attend(batch, q, kv) * 2
+        return torch_sdpa.flash.plan(batch, "cpu").run(q, kv)
+
+    stub = Stub(answer)
+    stub.tolerance = torch_sdpa.flash.tolerance  # type: ignore[method-assign]
+    stub.plan = lambda batch, device: (  # type: ignore[method-assign]
+        torch_sdpa.flash.plan(batch, device) and Stub.plan(stub, batch, device)
+    )
+    monkeypatch.setattr(certifying, "load_adapter", lambda _: stub)
+    honest = certified(manifest("head_size: {min: 1}", "head_size: {max: 256}", PREFILL))
+    assert honest.passed
+    assert told(honest) == [("CERT001", line_of("head_size: {min: 1}"))]
+    assert honest.findings()[0].fix == "keep this line: nothing else stops it"
+    wrong = certified(manifest("head_size: {min: 1}", "head_size: {max: 512}", PREFILL))
+    assert not wrong.passed
+    assert [code for code, _ in told(wrong)] == ["CERT001", "CERT002"]
