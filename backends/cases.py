@@ -456,7 +456,8 @@ class _Finder:
     def _constraint_cases(self, base: _Values, constraint: Constraint) -> Iterator[Case]:
         """Yields a case where the constraint is met, and one for each way to break it."""
         within = self._steer(base, constraint.when)
-        if within is None:
+        question = within and self._ask(within)
+        if not within or not question:
             why = "no question on this device reaches this constraint"
             self._leave_out(constraint.code, constraint.position, why)
             return
@@ -469,12 +470,9 @@ class _Finder:
                 yield from self._case(met, constraint.code, "met", constraint.position)
         required = (constraint.require, *constraint.any_of)
         for test in (test for when in required for test in when.tests):
-            question = self._ask(within)
             universe = self.words.fields[test.field].universe()
-            if question is None:
-                continue
             outside = universe - test.allowed.within(question)[1]
-            for value in _near(outside, question.known(test.field)):
+            for value in (*_near(outside, question.known(test.field)), *_names(outside)):
                 broken = self._change(within, test.field, value)
                 if broken is not None:
                     yield from self._case(broken, constraint.code, "broken", constraint.position)
@@ -507,9 +505,9 @@ def _edges(inside: Domain, outside: Domain) -> tuple[list[Value], list[Value]]:
 
 
 def _near(domain: Domain, value: Value | None) -> list[int]:
-    """The members next below and next above a number."""
+    """The numbers among the members next below and next above a number; else the smallest."""
     if not isinstance(value, int) or isinstance(value, bool):
-        return []
+        value = 0
     below = [n for s in domain.spans if (n := s.last_to(value)) is not None]
     above = [n for s in domain.spans if (n := s.first_from(value)) is not None]
     return [*([max(below)] if below else []), *([min(above)] if above else [])]
