@@ -198,9 +198,8 @@ _DTYPES = {
 def _mm_prefix(top: Source, text: Source, notes: dict[str, None]) -> bool:
     if not (top.family.mm_prefix and text is not top):
         return False
-    notes[
-        "attention is bidirectional over image tokens (mm_prefix); serving text only, it is not"
-    ] = None
+    note = "attention is bidirectional over image tokens; for text alone set mm_prefix=false"
+    notes[note] = None
     return True
 
 

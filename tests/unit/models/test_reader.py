@@ -264,6 +264,34 @@ class TestGroups:
         assert shape(read_config({**config, "use_sliding_window": False})) == [("full", 32)]
 
 
+class TestFeatures:
+    @pytest.mark.parametrize(("cap", "on"), [(50.0, True), (0, False), (None, False)])
+    def test_soft_cap(self, cap, on):
+        layer = only(read_config({**LLAMA, "attn_logit_softcapping": cap})).layer
+        assert layer.get("soft_cap") is on
+
+    def test_sinks_in_windowed_layers_only(self):
+        config = {**LLAMA, "model_type": "mimo_v2_flash", "num_hidden_layers": 3, "head_dim": 192}
+        config |= {"hybrid_layer_pattern": [0, 1, 1], "sliding_window": 128, "v_head_dim": 128}
+        config |= {"add_swa_attention_sink_bias": True, "swa_num_key_value_heads": 4}
+        model = read_config(config)
+        assert shape(model) == [("full", 1), ("sliding", 2)]
+        assert [group.layer.get("sink") for group in model.groups] == [False, True]
+        assert [group.layer.get("num_kv_heads") for group in model.groups] == [8, 4]
+        assert [group.layer.get("v_head_size") for group in model.groups] == [128, 128]
+
+    @pytest.mark.parametrize(("hidden", "on"), [(4096, False), (5120, True)])
+    def test_alibi_by_size(self, hidden, on):
+        config = {**LLAMA, "model_type": "baichuan", "hidden_size": hidden}
+        assert only(read_config(config)).layer.get("alibi") is on
+
+    def test_kv_heads_of_a_class_give_way_to_the_config(self):
+        config = {"model_type": "mistral", "num_attention_heads": 12, "hidden_size": 768}
+        model = read_config(config)
+        assert only(model).layer.get("num_kv_heads") == 12
+        assert "12 query heads: as many KV heads assumed" in model.notes
+
+
 class TestNotes:
     def test_an_unknown_model_type_is_read_by_field_names(self):
         model = read_config({**LLAMA, "model_type": "brand_new"})
