@@ -221,6 +221,7 @@ def certify(
     for name in backends:
         if name not in manifest.entries:
             raise UnknownBackendError(f"no backend is called {name[:60]!r}")
+    where = {"rocm": "cuda"}.get(device.platform, device.platform)  # torch's word for both
     results: list[CaseResult] = []
     untested: list[Untested] = []
     skipped: dict[str, str] = {}
@@ -241,7 +242,7 @@ def certify(
             continue
         untested += plan.untested
         for case in plan.cases:
-            result = run_case(adapter, case, device.platform, seed)
+            result = run_case(adapter, case, where, seed)
             results.append(result)
             on_result(result)
     return Certificate(
