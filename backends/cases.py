@@ -57,7 +57,7 @@ from selector.values import (
     Verdict,
 )
 
-__all__ = ["Case", "Plan", "Untested", "find_cases"]
+__all__ = ["Case", "CaseSet", "Untested", "find_cases"]
 
 BASE: Mapping[str, Value] = MappingProxyType(
     {
@@ -151,7 +151,7 @@ class Untested(msgspec.Struct, frozen=True):
     why: str
 
 
-class Plan(msgspec.Struct, frozen=True):
+class CaseSet(msgspec.Struct, frozen=True):
     """How an entry is certified on a device.
 
     Attributes:
@@ -165,7 +165,7 @@ class Plan(msgspec.Struct, frozen=True):
     skipped: str = ""
 
 
-def find_cases(manifest: Manifest, entry: Entry, device: Device, facts: Facts) -> Plan:
+def find_cases(manifest: Manifest, entry: Entry, device: Device, facts: Facts) -> CaseSet:
     """The cases that judge an entry's claims on a device, and what is left out.
 
     Args:
@@ -183,11 +183,11 @@ def find_cases(manifest: Manifest, entry: Entry, device: Device, facts: Facts) -
         finder = _Finder(manifest, entry, device, facts, phase)
         skipped = finder.obstacle()
         if skipped:
-            return Plan(skipped=skipped)
+            return CaseSet(skipped=skipped)
         for case in finder.cases():
             cases.setdefault((phase, case.batch, case.accepts), case)
         untested += finder.untested
-    return Plan(tuple(cases.values()), tuple(dict.fromkeys(untested)))
+    return CaseSet(tuple(cases.values()), tuple(dict.fromkeys(untested)))
 
 
 _Values = dict[str, Value]

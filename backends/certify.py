@@ -231,17 +231,17 @@ def certify(
         if path is None:
             skipped[name] = "no adapter runs it"
             continue
-        plan = find_cases(manifest, entry, device, facts)
-        if plan.skipped:
-            skipped[name] = plan.skipped
+        found = find_cases(manifest, entry, device, facts)
+        if found.skipped:
+            skipped[name] = found.skipped
             continue
         try:
             adapter = load_adapter(path)
         except MissingAdapterError as error:
             skipped[name] = str(error)
             continue
-        untested += plan.untested
-        for case in plan.cases:
+        untested += found.untested
+        for case in found.cases:
             result = run_case(adapter, case, where, seed)
             results.append(result)
             on_result(result)
