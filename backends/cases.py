@@ -177,7 +177,7 @@ def find_cases(manifest: Manifest, entry: Entry, device: Device, facts: Facts) -
     cases: dict[tuple[Phase, Batch, bool], Case] = {}
     untested: list[Untested] = []
     for phase, spec in entry.phases.items():
-        if spec.off:
+        if spec.disabled:
             untested.append(Untested(entry.name, phase, "", spec.position, "switched off"))
             continue
         finder = _Finder(manifest, entry, device, facts, phase)

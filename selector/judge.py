@@ -77,7 +77,7 @@ def _judge(
     missing = list(_missing(entry, facts, conditions))
     if refused:
         return Verdict(Outcome.UNSUPPORTED, (*refused, *missing))
-    if spec.off:
+    if spec.disabled:
         return _one(Outcome.PINNED, "PINNED", spec.position, spec.rationale or "")
     if missing:
         return Verdict(Outcome.UNAVAILABLE, tuple(missing))

@@ -175,7 +175,7 @@ class _Builder:
             accepts=MappingProxyType(accepts),
             constraints=tuple(self.parser.constraint(c) for c in constraints),
             position=spec.position,
-            off=spec.get("off", False),
+            disabled=spec.get("disabled", False),
             rationale=spec.get("rationale"),
         )
 

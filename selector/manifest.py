@@ -45,7 +45,7 @@ class PhaseSpec(msgspec.Struct, frozen=True):
     accepts: MappingType[str, FirstMatch[Test]]
     constraints: tuple[Constraint, ...]
     position: Position
-    off: bool = False
+    disabled: bool = False
     rationale: str | None = None
 
 

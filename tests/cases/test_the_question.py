@@ -29,7 +29,7 @@ def bound(selector: Selector) -> Bound:
     return selector.bind("RTX PRO 6000 Blackwell", glm())
 
 
-@pytest.mark.parametrize(("query", "cached"), itertools.product(LENGTHS, CACHED))
+@pytest.mark.parametrize(("query", "cached"), list(itertools.product(LENGTHS, CACHED)))
 def test_sm120_runs_both_phases_and_never_densely(query: int, cached: int) -> None:
     answer = bound(Selector.load()).resolve(query, query + cached)
     assert (answer.prefill.backend, answer.prefill.path) == (SM120, "sparse_mqa")
@@ -61,7 +61,7 @@ def test_every_other_candidate_says_what_was_seen_and_what_is_allowed() -> None:
             assert rejection.code == "PHASE" or (rejection.observed and rejection.allowed)
 
 
-@pytest.mark.parametrize(("query", "cached"), itertools.product(LENGTHS, CACHED))
+@pytest.mark.parametrize(("query", "cached"), list(itertools.product(LENGTHS, CACHED)))
 def test_flipping_the_pin_in_memory_brings_the_crash_back(query: int, cached: int) -> None:
     selector = Selector.load()
     entries = dict(selector.manifest.entries)

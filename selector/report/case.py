@@ -1,0 +1,144 @@
+"""What was asked and what was answered, together: the unit that reports speak of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+
+import msgspec
+
+from selector.binding import Selector
+from selector.domains import Value
+from selector.manifest import Manifest, Priority
+from selector.values import (
+    Candidate,
+    Choice,
+    Device,
+    Facts,
+    Layer,
+    LayerGroup,
+    Model,
+    Outcome,
+    Phase,
+    Policy,
+    Request,
+    Resolution,
+    Verdict,
+)
+
+__all__ = [
+    "USABLE",
+    "Case",
+    "Inquiry",
+    "Shard",
+    "candidate_of",
+    "choice_of",
+    "list_of",
+    "missing_phases",
+    "needed_phases",
+    "rarest_first",
+    "verdict_of",
+]
+
+USABLE = (Outcome.SELECTED, Outcome.ELIGIBLE, Outcome.CONDITIONAL)
+"""Outcomes of a candidate that could run the layer."""
+
+Shard = Callable[[int], Layer | None]
+"""Tensor-parallel size → the layer on one rank; ``None`` when heads cannot be dealt out."""
+
+_PREFILL_ONLY = ("encoder", "encoder_only")
+
+
+class Inquiry(msgspec.Struct, frozen=True):
+    """Everything that a resolution is computed from, beside the manifest."""
+
+    device: Device
+    layer: Layer
+    facts: Facts = Facts()
+    policy: Policy = Policy()
+    request: Request = Request()
+    closed_world: bool = False
+
+    def resolve(self, selector: Selector) -> Resolution:
+        """The answer.
+
+        Raises:
+            ContradictionError: no such layer can exist.
+            UnknownBackendError: the policy names a backend that is not in the manifest.
+        """
+        bound = selector.bind(
+            self.device, self.layer, self.facts, self.policy, closed_world=self.closed_world
+        )
+        return bound.resolve(
+            self.request.query_len,
+            self.request.seq_len,
+            speculative_tokens=self.request.speculative_tokens,
+        )
+
+    def with_field(self, name: str, value: Value) -> Inquiry:
+        """The same inquiry with one field of the layer changed."""
+        fields = MappingProxyType({**self.layer.fields, name: value})
+        return msgspec.structs.replace(self, layer=Layer(fields))
+
+    def with_fact(self, name: str, value: str | bool) -> Inquiry:
+        """The same inquiry with one fact changed."""
+        facts = Facts(MappingProxyType({**self.facts.values, name: value}))
+        return msgspec.structs.replace(self, facts=facts)
+
+
+class Case(msgspec.Struct, frozen=True):
+    """One answer, with what a reader must know to place it.
+
+    Attributes:
+        inquiry: what was asked.
+        resolution: the answer.
+        model: the model the layers are of, when one was given.
+        group: its layers that this answer is about.
+        planning: the device is not this machine's, so its facts are unknown.
+        shard: the layer for another tensor-parallel size, when that can be computed.
+    """
+
+    inquiry: Inquiry
+    resolution: Resolution
+    model: Model | None = None
+    group: LayerGroup | None = None
+    planning: bool = False
+    shard: Shard | None = None
+
+
+def needed_phases(layer: Mapping[str, object]) -> tuple[Phase, ...]:
+    """The phases a layer goes through; encoders see all their tokens at once and never decode."""
+    if layer.get("attn_type") in _PREFILL_ONLY:
+        return (Phase.PREFILL,)
+    return (Phase.PREFILL, Phase.DECODE)
+
+
+def missing_phases(resolution: Resolution) -> tuple[Phase, ...]:
+    """The phases that the layer needs and no backend runs."""
+    needed = needed_phases(resolution.layer)
+    return tuple(p for p in needed if choice_of(resolution, p).backend is None)
+
+
+def verdict_of(candidate: Candidate, phase: Phase) -> Verdict:
+    """What was said of a candidate in a phase."""
+    return candidate.prefill if phase is Phase.PREFILL else candidate.decode
+
+
+def candidate_of(resolution: Resolution, backend: str) -> Candidate:
+    """The candidate of that name."""
+    return next(c for c in resolution.candidates if c.backend == backend)
+
+
+def choice_of(resolution: Resolution, phase: Phase) -> Choice:
+    """The decision for one phase."""
+    return resolution.prefill if phase is Phase.PREFILL else resolution.decode
+
+
+def list_of(choice: Choice, manifest: Manifest) -> Priority | None:
+    """The priority list that decided; ``None`` when none did."""
+    return next((p for p in manifest.priorities if p.position == choice.rule), None)
+
+
+def rarest_first(cases: Sequence[Case]) -> list[Case]:
+    """The odd layers first: they are the ones a reader did not expect."""
+    return sorted(cases, key=lambda case: case.group.count if case.group else 0)

@@ -1,0 +1,269 @@
+"""What would have to change for a backend to run a layer. Asks the resolver; decides nothing.
+
+A change is named only after the resolver, asked again with the change made, has said that it
+suffices. The search goes breadth first over nearest accepted values, so what it finds has the
+fewest changes among those tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from types import MappingProxyType
+
+import msgspec
+
+from selector.binding import Selector
+from selector.errors import AttnselError
+from selector.report.case import (
+    USABLE,
+    Case,
+    Inquiry,
+    choice_of,
+    missing_phases,
+    needed_phases,
+    verdict_of,
+)
+from selector.report.options import Kind, Option, immovable, options
+from selector.values import Candidate, Phase, Policy, Position, Rejection, Resolution
+
+__all__ = ["Change", "Kind", "Prospect", "Remedy", "Way", "remedy", "ways"]
+
+_MOST_CHANGES = 4
+_MOST_TRIES = 80
+_MOST_OTHERS = 3
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One thing to change.
+
+    Attributes:
+        kind: what it touches.
+        field: the field or fact; ``deny`` for a denial of the caller's.
+        before: its value now, as text.
+        after: the value to give it, as text.
+        others: further values that would do as well.
+    """
+
+    kind: Kind
+    field: str
+    before: str
+    after: str
+    others: tuple[str, ...] = ()
+
+
+class Prospect(msgspec.Struct, frozen=True):
+    """How far a refused candidate is from running.
+
+    Attributes:
+        backend: its name.
+        position: where the manifest defines it.
+        phases: the phases it runs once ``changes`` are made; none when nothing helps.
+        changes: the fewest found.
+        obstacles: what no change mends, in the phases that stay refused.
+    """
+
+    backend: str
+    position: Position
+    phases: tuple[Phase, ...]
+    changes: tuple[Change, ...]
+    obstacles: tuple[Rejection, ...]
+
+    @property
+    def distance(self) -> tuple[bool, bool, int]:
+        """Sorts the nearest first: possible, leaving the model as it is, with few changes."""
+        touches_model = any(c.kind is Kind.MODEL for c in self.changes)
+        count = len(self.changes) if self.phases else len(self.obstacles)
+        return not self.phases, touches_model, count
+
+
+class Way(msgspec.Struct, frozen=True):
+    """A prospect, and the inquiry with its changes made."""
+
+    prospect: Prospect
+    inquiry: Inquiry
+
+
+class Remedy(msgspec.Struct, frozen=True):
+    """The smallest change that gives a layer the backends it lacks.
+
+    Attributes:
+        changes: what to change.
+        backends: phase → what is then chosen, for each phase that had none.
+    """
+
+    changes: tuple[Change, ...]
+    backends: dict[Phase, str]
+
+
+def ways(case: Case, selector: Selector) -> list[Way]:
+    """How far every candidate is that is refused in a phase the layer needs; nearest first."""
+    found = [
+        _Search(case, selector, candidate).way()
+        for candidate in case.resolution.candidates
+        if _refused(case.resolution, candidate)
+    ]
+    return sorted(found, key=lambda way: way.prospect.distance)
+
+
+def _refused(resolution: Resolution, candidate: Candidate) -> bool:
+    needed = needed_phases(resolution.layer)
+    verdicts = [verdict_of(candidate, phase) for phase in needed]
+    served = [v for v in verdicts if all(r.code != "PHASE" for r in v.rejections)]
+    return not served or any(v.outcome not in USABLE for v in served)
+
+
+def remedy(case: Case, selector: Selector, found: Sequence[Way]) -> Remedy | None:
+    """The nearest way after which every phase that lacked a backend has one, or ``None``."""
+    missing = missing_phases(case.resolution)
+    for way in found:
+        if not way.prospect.changes:
+            continue
+        try:
+            answer = way.inquiry.resolve(selector)
+        except AttnselError:
+            continue
+        if missing_phases(answer):
+            continue
+        backends = {p: str(choice_of(answer, p).backend) for p in missing}
+        return Remedy(_sure(way.prospect, backends), backends)
+    return None
+
+
+def _sure(prospect: Prospect, backends: dict[Phase, str]) -> tuple[Change, ...]:
+    """The changes; their further values were tried for this prospect's own backend only."""
+    if set(backends.values()) == {prospect.backend}:
+        return prospect.changes
+    return tuple(msgspec.structs.replace(c, others=()) for c in prospect.changes)
+
+
+class _Step(msgspec.Struct, frozen=True):
+    """A change made, and the others that might mend the same rejection."""
+
+    option: Option
+    siblings: tuple[Option, ...]
+
+
+class _Search:
+    """Looks for the fewest changes that make one candidate usable."""
+
+    def __init__(self, case: Case, selector: Selector, candidate: Candidate) -> None:
+        manifest = selector.manifest
+        self.case = case
+        self.candidate = candidate
+        self.entry = manifest.entries[candidate.backend]
+        self.needed = needed_phases(case.resolution.layer)
+        alone = MappingProxyType({self.entry.name: self.entry})
+        self.selector = Selector(msgspec.structs.replace(manifest, entries=alone, priorities=()))
+        self.start = self._forced(case.inquiry)
+
+    def way(self) -> Way:
+        """The prospect in all phases it serves, else in one of them, else what is in the way."""
+        served = tuple(p for p in self.needed if p in self.entry.phases)
+        goals = [served, *((p,) for p in served)] if len(served) > 1 else [served] * bool(served)
+        for goal in goals:
+            steps = self._search(goal)
+            if steps is not None:
+                return self._way(steps, goal, tuple(p for p in served if p not in goal))
+        return self._way((), (), self.needed)
+
+    def _forced(self, inquiry: Inquiry) -> Inquiry:
+        """The inquiry about this entry alone; denials of others do not concern it."""
+        deny = {n: why for n, why in inquiry.policy.deny.items() if n == self.entry.name}
+        policy = Policy(deny=MappingProxyType(deny), backend=self.entry.name)
+        return msgspec.structs.replace(inquiry, policy=policy)
+
+    def _way(
+        self, steps: tuple[_Step, ...], goal: tuple[Phase, ...], refused: tuple[Phase, ...]
+    ) -> Way:
+        inquiry = self.case.inquiry
+        for step in steps:
+            inquiry = step.option.apply(inquiry)
+        prospect = Prospect(
+            backend=self.entry.name,
+            position=self.candidate.position,
+            phases=goal,
+            changes=tuple(self._change(steps, i, goal) for i in range(len(steps))),
+            obstacles=self._obstacles(refused),
+        )
+        return Way(prospect, inquiry)
+
+    def _obstacles(self, phases: Sequence[Phase]) -> tuple[Rejection, ...]:
+        """Why these phases stay refused: what cannot be changed, else all there is."""
+        said = [
+            rejection
+            for phase in phases
+            for rejection in verdict_of(self.candidate, phase).rejections
+        ]
+        fixed = [r for r in said if immovable(r, self.selector.manifest, self.case.inquiry)]
+        return tuple(dict.fromkeys(fixed or said))
+
+    def _search(self, goal: tuple[Phase, ...]) -> tuple[_Step, ...] | None:
+        frontier: list[tuple[tuple[_Step, ...], Inquiry]] = [((), self.start)]
+        seen: set[frozenset[tuple[str, str]]] = set()
+        tries = 0
+        while frontier and len(frontier[0][0]) <= _MOST_CHANGES:
+            following: list[tuple[tuple[_Step, ...], Inquiry]] = []
+            for steps, inquiry in frontier:
+                tries += 1
+                refused = self._refusal(inquiry, goal)
+                if refused == [] or tries > _MOST_TRIES:
+                    return steps if refused == [] else None
+                for step in self._steps(inquiry, refused or []):
+                    made = frozenset(_key(s.option) for s in (*steps, step))
+                    repeated = any(s.option.field == step.option.field for s in steps)
+                    if made not in seen and not repeated:
+                        seen.add(made)
+                        following.append(((*steps, step), step.option.apply(inquiry)))
+            frontier = following
+        return None
+
+    def _steps(
+        self, inquiry: Inquiry, refused: Sequence[tuple[Phase, Rejection]]
+    ) -> Iterator[_Step]:
+        """Yields the ways to mend the first rejection: in the end, all must be mended.
+
+        Rejections by one constraint may be alternatives, so each of them is tried.
+        """
+        for phase, rejection in refused:
+            first = refused[0][1]
+            if (rejection.code, rejection.reason) == (first.code, first.reason):
+                offered = options(
+                    self.selector, inquiry, self.entry, phase, rejection, self.case.shard
+                )
+                yield from (_Step(option, offered) for option in offered)
+
+    def _refusal(
+        self, inquiry: Inquiry, goal: Sequence[Phase]
+    ) -> list[tuple[Phase, Rejection]] | None:
+        """What still refuses the entry in these phases; ``None`` when no such layer can exist."""
+        try:
+            answer = inquiry.resolve(self.selector)
+        except AttnselError:
+            return None
+        verdicts = [(phase, verdict_of(answer.candidates[0], phase)) for phase in goal]
+        return [(p, r) for p, v in verdicts if v.outcome not in USABLE for r in v.rejections]
+
+    def _change(self, steps: Sequence[_Step], index: int, goal: Sequence[Phase]) -> Change:
+        """One step, with the other values that were found to do as well."""
+        made = steps[index].option
+        others = (
+            option.after
+            for option in steps[index].siblings
+            if option.field == made.field
+            and option.after != made.after
+            and self._suffices(
+                [option if i == index else s.option for i, s in enumerate(steps)], goal
+            )
+        )
+        first = tuple(after for after, _ in zip(others, range(_MOST_OTHERS), strict=False))
+        return Change(made.kind, made.field, made.before, made.after, first)
+
+    def _suffices(self, made: Sequence[Option], goal: Sequence[Phase]) -> bool:
+        inquiry = self.start
+        for option in made:
+            inquiry = option.apply(inquiry)
+        return self._refusal(inquiry, goal) == []
+
+
+def _key(option: Option) -> tuple[str, str]:
+    return option.field, option.after

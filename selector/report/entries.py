@@ -1,0 +1,352 @@
+"""What a manifest states of its entries: the list of them, and everything about one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+from selector.domains import EMPTY
+from selector.errors import UnknownBackendError
+from selector.fields import show_domain
+from selector.manifest import Entry, Manifest, PhaseSpec
+from selector.report.data import to_json
+from selector.report.statements import allowed_words, constraint_words, steps_words, when_words
+from selector.report.text import (
+    BLANK,
+    Line,
+    Part,
+    faint,
+    grid,
+    joined,
+    line,
+    markdown_table,
+    strong,
+    warn,
+)
+from selector.report.wording import Places, kind_words, manifest_words, ordinal
+from selector.rules import Constraint, FirstMatch, Test
+from selector.values import Phase, Position
+
+__all__ = ["entries_json", "entries_lines", "entry_json", "entry_lines", "find_entry"]
+
+
+def find_entry(manifest: Manifest, name: str) -> Entry:
+    """The entry of that name.
+
+    Raises:
+        UnknownBackendError: there is none; the nearest name is given.
+    """
+    if name in manifest.entries:
+        return manifest.entries[name]
+    near = get_close_matches(name, manifest.entries, 1, 0.4)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    raise UnknownBackendError(f'no backend is called "{name[:60]}"{hint}')
+
+
+# -- the list ------------------------------------------------------------------------------------
+
+
+def entries_json(manifest: Manifest) -> dict[str, Any]:
+    """The manifest and its entries, in short."""
+    return {
+        "manifest": to_json(manifest.ref),
+        "backends": [_short(e, manifest) for e in manifest.entries.values()],
+    }
+
+
+def _short(entry: Entry, manifest: Manifest) -> dict[str, Any]:
+    return {
+        "name": entry.name,
+        "description": entry.description,
+        "mla": entry.mla,
+        "sparse": entry.sparse,
+        "phases": [phase.value for phase in entry.phases],
+        "platform": _every(entry, "platform", manifest),
+        "capability": _every(entry, "capability", manifest),
+        "requires": {need.fact: need.specifier or "true" for need in entry.requires},
+        "runs_here": entry.adapter is not None,
+        "position": to_json(entry.position),
+    }
+
+
+def _every(entry: Entry, name: str, manifest: Manifest) -> str:
+    """The values accepted in any phase and any case."""
+    domain = EMPTY
+    for spec in entry.phases.values():
+        for rule in spec.accepts[name].rules:
+            domain = domain | rule.result.allowed.fixed
+    return show_domain(manifest.vocabulary.fields[name], domain)
+
+
+_HEAD = ("backend", "layers", "phases", "platforms", "capabilities", "needs")
+
+
+def _rows(manifest: Manifest) -> Iterator[list[str]]:
+    for short in entries_json(manifest)["backends"]:
+        yield [
+            short["name"],
+            kind_words(short["mla"], short["sparse"]),
+            ", ".join(short["phases"]),
+            short["platform"],
+            short["capability"],
+            ", ".join(f"{fact} {wanted}" for fact, wanted in short["requires"].items()),
+        ]
+
+
+def entries_lines(manifest: Manifest, places: Places, markdown: bool = False) -> list[Line]:
+    """One row for each entry."""
+    if markdown:
+        return markdown_table(_HEAD, _rows(manifest))
+    rows: list[list[Part]] = [[faint(title) for title in _HEAD]]
+    for (name, *rest), entry in zip(_rows(manifest), manifest.entries.values(), strict=True):
+        rows.append([strong(name), *rest, faint(f":{entry.position.line}")])
+    head = [strong(manifest.ref.name), f"  {len(manifest.entries)} backends    "]
+    lines = [line(*head, faint(manifest_words(manifest.ref, places))), BLANK]
+    return [*lines, *grid(rows, indent=2, gap=2)]
+
+
+# -- one entry -----------------------------------------------------------------------------------
+
+
+def entry_json(entry: Entry, manifest: Manifest) -> dict[str, Any]:
+    """Everything an entry states, with positions; sets and conditions in words."""
+    return {
+        **_short(entry, manifest),
+        "source": entry.source,
+        "library": entry.library or None,
+        "kv_layout": sorted(entry.kv_layout),
+        "dense_prefill": entry.dense_prefill,
+        "dense_prefill_at": to_json(entry.dense_prefill_at),
+        "pinned": sorted(entry.pinned),
+        "rationale": entry.rationale,
+        "evidence": list(entry.evidence),
+        "revisit_when": entry.revisit_when,
+        "requires_at": {need.fact: to_json(need.position) for need in entry.requires},
+        "states": {p.value: _phase_json(spec, manifest) for p, spec in entry.phases.items()},
+        "coerce": {name: _rules_json(rules, manifest) for name, rules in entry.coerce.items()},
+        "decode_threshold": (
+            _rules_json(entry.decode_threshold, manifest) if entry.decode_threshold else []
+        ),
+        "uniform_decodes": entry.uniform_decodes,
+        "prefill_paths": [_path_json(entry, i, manifest) for i in range(len(entry.prefill_paths))],
+        "adapter": entry.adapter,
+        "claimed": _claim_json(entry, manifest),
+        "verified_on": list(entry.verified_on),
+        "ranks": _ranks(entry, manifest),
+    }
+
+
+def _phase_json(spec: PhaseSpec, manifest: Manifest) -> dict[str, Any]:
+    return {
+        "off": spec.off,
+        "rationale": spec.rationale,
+        "position": to_json(spec.position),
+        "accepts": _accepts_json(spec.accepts, manifest),
+        "constraints": [_constraint_json(c, manifest) for c in spec.constraints],
+    }
+
+
+def _accepts_json(accepts: Any, manifest: Manifest) -> dict[str, Any]:
+    stated: dict[str, FirstMatch[Test]] = dict(accepts)
+    words = manifest.vocabulary
+    return {
+        name: [
+            {
+                "when": when_words(rule.when, words),
+                "allow": allowed_words(name, rule.result.allowed, words),
+                "reason": rule.reason,
+                "position": to_json(rule.result.position),
+            }
+            for rule in rules.rules
+        ]
+        for name, rules in stated.items()
+    }
+
+
+def _constraint_json(constraint: Constraint, manifest: Manifest) -> dict[str, Any]:
+    return {
+        "code": constraint.code,
+        "rule": constraint_words(constraint, manifest.vocabulary),
+        "reason": constraint.reason,
+        "position": to_json(constraint.position),
+    }
+
+
+def _rules_json(rules: FirstMatch[Any], manifest: Manifest) -> list[dict[str, Any]]:
+    return [
+        {
+            "when": when_words(rule.when, manifest.vocabulary),
+            "value": rule.result,
+            "reason": rule.reason,
+            "position": to_json(rule.position),
+        }
+        for rule in rules.rules
+    ]
+
+
+def _path_json(entry: Entry, index: int, manifest: Manifest) -> dict[str, Any]:
+    rule = entry.prefill_paths[index]
+    parts = [when_words(rule.when, manifest.vocabulary)]
+    parts += [steps_words(rule.steps)] if rule.steps else []
+    return {
+        "path": rule.path,
+        "when": " and ".join(part for part in parts if part),
+        "scope": "batch" if rule.batch else "request",
+        "reason": rule.reason,
+        "position": to_json(rule.position),
+    }
+
+
+def _claim_json(entry: Entry, manifest: Manifest) -> dict[str, Any] | None:
+    claim = entry.claimed
+    if claim is None:
+        return None
+    return {
+        "source": claim.source,
+        "dense_prefill": claim.dense_prefill,
+        "accepts": _accepts_json(claim.accepts, manifest),
+        "constraints": [_constraint_json(c, manifest) for c in claim.constraints or ()],
+    }
+
+
+def _ranks(entry: Entry, manifest: Manifest) -> list[dict[str, Any]]:
+    """Where the entry stands in the priority lists."""
+    return [
+        {
+            "list": index,
+            "phase": phase.value,
+            "rank": order.index(entry.name) + 1,
+            "of": len(order),
+            "reason": priority.reason,
+            "position": to_json(priority.position),
+        }
+        for index, priority in enumerate(manifest.priorities)
+        for phase in Phase
+        if entry.name in (order := priority.orders[phase])
+    ]
+
+
+def entry_lines(entry: Entry, manifest: Manifest, places: Places) -> list[Line]:
+    """Everything an entry states, each with its line."""
+    data = entry_json(entry, manifest)
+    kind = kind_words(entry.mla, entry.sparse)
+    at = faint(places.at(entry.position))
+    lines = [line(strong(entry.name), f"  {kind}  ", at), line("  ", data["description"]), BLANK]
+    lines += grid(list(_facts(data, places)), indent=2)
+    shared = _shared(data["states"])
+    lines += _statement_lines("accepts", shared, places)
+    for phase, stated in data["states"].items():
+        own = {name: rules for name, rules in stated["accepts"].items() if name not in shared}
+        lines += _statement_lines(f"accepts for {phase}", own, places)
+        lines += _constraint_lines(phase, stated["constraints"], places)
+    lines += _path_lines(data["prefill_paths"], places)
+    if data["claimed"]:
+        lines += _claim_lines(data["claimed"], places)
+    ranks = [_rank_row(rank, places) for rank in data["ranks"]]
+    return [
+        *lines,
+        *([BLANK, line("  ", strong("tried")), *grid(ranks, indent=4)] if ranks else []),
+    ]
+
+
+def _facts(data: dict[str, Any], places: Places) -> Iterator[list[Part]]:
+    yield [faint("source"), data["source"]]
+    if data["library"]:
+        yield [faint("library"), data["library"]]
+    for fact, wanted in data["requires"].items():
+        at = faint(_place(data["requires_at"][fact], places))
+        yield [faint("requires"), line(f"{fact} {wanted}   ", at)]
+    yield [faint("phases"), ", ".join(data["phases"])]
+    if data["kv_layout"]:
+        yield [faint("kv_layout"), ", ".join(data["kv_layout"])]
+    yield from _dense(data, places)
+    for label in ("decode_threshold", *data["coerce"]):
+        rules = data["decode_threshold"] if label == "decode_threshold" else data["coerce"][label]
+        title = label if label == "decode_threshold" else f"becomes: {label}"
+        for rule in rules:
+            when = f" when {rule['when']}" if rule["when"] else ""
+            why = f": {rule['reason']}" if rule["reason"] else ""
+            at = faint("   " + _place(rule["position"], places))
+            yield [faint(title), line(f"{rule['value']}{when}{why}", at)]
+    yield [faint("adapter"), data["adapter"] or "none: resolved only, not run here"]
+    if data["verified_on"]:
+        yield [faint("verified on"), ", ".join(data["verified_on"])]
+
+
+def _dense(data: dict[str, Any], places: Places) -> Iterator[list[Part]]:
+    """Whether prefill may be dense; if not, why, the evidence, and what would reopen it."""
+    if data["dense_prefill"] is None:
+        return
+    pinned = " pinned" if "dense_prefill" in data["pinned"] else ""
+    value = "true" if data["dense_prefill"] else "false"
+    at = faint(f"   {_place(data['dense_prefill_at'], places)}{pinned}")
+    yield [faint("dense_prefill"), line(warn(value) if value == "false" else value, at)]
+    for text in (data["rationale"], *data["evidence"]):
+        if text:
+            yield ["", text]
+    if data["revisit_when"]:
+        yield ["", f"Revisit when {data['revisit_when']}"]
+
+
+def _shared(states: dict[str, Any]) -> dict[str, Any]:
+    """What all phases accept alike."""
+    first, *others = (stated["accepts"] for stated in states.values())
+    return {n: rules for n, rules in first.items() if all(o.get(n) == rules for o in others)}
+
+
+def _statement_lines(title: str, accepts: dict[str, Any], places: Places) -> list[Line]:
+    if not accepts:
+        return []
+    rows: list[list[Part]] = []
+    silent: list[str] = []
+    for name, rules in accepts.items():
+        if [rule["reason"] for rule in rules] == ["not stated"]:
+            silent.append(f"{name} {rules[0]['allow']}")
+            continue
+        for rule in rules:
+            when = f"when {rule['when']}: " if rule["when"] else ""
+            otherwise = "else " if not when and len(rules) > 1 else ""
+            why = f": {rule['reason']}" if rule["reason"] else ""
+            at = faint("   " + _place(rule["position"], places))
+            rows.append([name, line(f"{when}{otherwise}{rule['allow']}{why}", at)])
+    if silent:
+        rows.append([faint("not stated"), line("so only ", joined(silent, ", "))])
+    return [BLANK, line("  ", strong(title)), *grid(rows, indent=4)]
+
+
+def _constraint_lines(phase: str, constraints: Sequence[Any], places: Places) -> list[Line]:
+    rows: list[list[Part]] = [
+        [c["code"], line(f"{c['rule']}: {c['reason']}   ", faint(_place(c["position"], places)))]
+        for c in constraints
+    ]
+    return [BLANK, line("  ", strong(f"rules for {phase}")), *grid(rows, indent=4)] if rows else []
+
+
+def _path_lines(paths: Sequence[Any], places: Places) -> list[Line]:
+    rows: list[list[Part]] = []
+    for path in paths:
+        when = f"when {path['when']}" if path["when"] else "else" if rows else "always"
+        scope = " (of the batch's longest prefill)" if path["scope"] == "batch" else ""
+        at = faint("   " + _place(path["position"], places))
+        rows.append([path["path"], line(f"{when}{scope}: {path['reason']}", at)])
+    return [BLANK, line("  ", strong("prefill paths")), *grid(rows, indent=4)] if rows else []
+
+
+def _claim_lines(claim: dict[str, Any], places: Places) -> list[Line]:
+    lines = [BLANK, line("  ", strong("claimed otherwise"), f" by {claim['source']}")]
+    if claim["dense_prefill"] is not None:
+        lines.append(line("    dense_prefill ", "true" if claim["dense_prefill"] else "false"))
+    lines += _statement_lines("claims to accept", claim["accepts"], places)
+    return [*lines, *_constraint_lines("the claim", claim["constraints"], places)]
+
+
+def _rank_row(rank: dict[str, Any], places: Places) -> list[Part]:
+    where = f"priorities[{rank['list']}]"
+    place = f"{ordinal(rank['rank'])} of {rank['of']} for {rank['phase']}"
+    at = faint("   " + _place(rank["position"], places))
+    return [where, place, line(rank["reason"], at)]
+
+
+def _place(position: Sequence[Any], places: Places) -> str:
+    return places.at(Position(*position))

@@ -1,0 +1,148 @@
+"""The answer to ``explain``: how far every refused entry is from running, nearest first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from selector.binding import Selector
+from selector.report.answer import choice_lines
+from selector.report.case import Case, candidate_of, missing_phases, needed_phases
+from selector.report.changes import Prospect, Remedy, remedy, ways
+from selector.report.data import case_json, to_json
+from selector.report.failure import change_words, remedy_words
+from selector.report.layers import group_words, heading, layer_words
+from selector.report.refusals import Refusals
+from selector.report.text import BLANK, Line, Part, bad, faint, good, grid, line, strong, warn
+from selector.report.wording import Places, counted, listed, manifest_words
+from selector.values import Phase, Rejection
+
+__all__ = ["Explanation", "explain", "explanation_json", "explanation_lines"]
+
+_KIND = "other kind of layer"
+_NEVER = (
+    ("capability", "never on {}"),
+    ("platform", "never on {}"),
+    ("mla", _KIND),
+    ("sparse", _KIND),
+    ("attn_type", "never for {}"),
+    ("PINNED", "switched off"),
+    ("DENIED", "denied"),
+    ("PHASE", "other phase"),
+    ("JOINT", "other KV cache"),
+)
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """A case, how far each refused candidate is, and what would give the layer a backend.
+
+    Attributes:
+        case: what was asked and answered.
+        prospects: refused candidates, nearest first.
+        remedy: the smallest change after which nothing is lacking; ``None`` when nothing is, or
+            when no change tried helps.
+    """
+
+    case: Case
+    prospects: tuple[Prospect, ...]
+    remedy: Remedy | None
+
+
+def explain(case: Case, selector: Selector) -> Explanation:
+    """Looks for the changes that would let each refused candidate run."""
+    found = ways(case, selector)
+    lacking = missing_phases(case.resolution)
+    mended = remedy(case, selector, found) if lacking else None
+    return Explanation(case, tuple(way.prospect for way in found), mended)
+
+
+def explanation_json(explanations: Sequence[Explanation]) -> dict[str, Any]:
+    """An explanation as JSON values; for several groups of layers, ``{"layers": [...]}``."""
+    plain = [
+        {
+            "resolution": case_json(e.case),
+            "prospects": to_json(e.prospects),
+            "remedy": to_json(e.remedy),
+        }
+        for e in explanations
+    ]
+    return plain[0] if len(plain) == 1 else {"layers": plain}
+
+
+def explanation_lines(
+    explanations: Sequence[Explanation], selector: Selector, places: Places
+) -> list[Line]:
+    """One block for each group of layers, under one heading."""
+    manifest = selector.manifest
+    first = explanations[0].case
+    lines = [line(heading(first), "    ", faint(manifest_words(manifest.ref, places)))]
+    for explanation in explanations:
+        lines += [BLANK, *_block(explanation, selector, places)]
+    return lines
+
+
+def _block(explanation: Explanation, selector: Selector, places: Places) -> list[Line]:
+    case, manifest = explanation.case, selector.manifest
+    refusals = Refusals(manifest, places)
+    lines = [line(strong(group_words(case)), "  ", layer_words(case, manifest), hang=4), BLANK]
+    lines += choice_lines(case, manifest, places)
+    if missing_phases(case.resolution):
+        lines += [BLANK, *_nearest(explanation)]
+    if eligible := _eligible(explanation, refusals):
+        lines += [BLANK, line("  ", strong("could run too")), *grid(eligible, indent=4, gap=2)]
+    if explanation.prospects:
+        lines += [BLANK, line("  ", strong("refused"), ", nearest first  ", refusals.legend)]
+        rows = [row for p in explanation.prospects for row in _prospect(p, case, refusals)]
+        lines += grid(rows, indent=4, gap=2)
+    return lines
+
+
+def _nearest(explanation: Explanation) -> list[Line]:
+    if explanation.remedy is None:
+        said: Part = "no change of a layer or setting that was tried gives it a backend"
+        return [line("  ", bad("nothing fits"), "   ", said, hang=17)]
+    words = remedy_words(explanation.remedy)
+    return [line("  ", bad("nothing fits"), "   the smallest change: ", words, hang=17)]
+
+
+def _eligible(explanation: Explanation, refusals: Refusals) -> list[list[Part]]:
+    """Candidates that were not chosen although nothing refuses them."""
+    resolution = explanation.case.resolution
+    refused = {p.backend for p in explanation.prospects}
+    chosen = {resolution.prefill.backend, resolution.decode.backend}
+    needed = needed_phases(resolution.layer)
+    return [
+        [c.backend, refusals.words(resolution, c, needed)]
+        for c in resolution.candidates
+        if c.backend not in refused | chosen
+    ]
+
+
+def _prospect(prospect: Prospect, case: Case, refusals: Refusals) -> list[list[Part]]:
+    """The change that would do, then every reason; only the reasons, when nothing would."""
+    candidate = candidate_of(case.resolution, prospect.backend)
+    reasons = refusals.words(case.resolution, candidate, needed_phases(case.resolution.layer))
+    if not prospect.phases:
+        never = warn(_never(prospect.obstacles))
+        return [[prospect.backend, never, reasons]]
+    only = _only(prospect.phases, needed_phases(case.resolution.layer))
+    if not prospect.changes:
+        return [[prospect.backend, good(f"runs{only}"), reasons]]
+    distance = good(f"{counted(len(prospect.changes), 'change')} away{only}")
+    changes = listed([change_words(c) for c in prospect.changes], "and")
+    return [[prospect.backend, distance, changes], ["", "", reasons]]
+
+
+def _only(phases: Sequence[Phase], needed: Sequence[Phase]) -> str:
+    return "" if len(phases) == len(needed) else f", {phases[0]} only"
+
+
+def _never(obstacles: Sequence[Rejection]) -> str:
+    """What stands in the way whatever is changed, in a word or two."""
+    for key, words in _NEVER:
+        for obstacle in obstacles:
+            if key in (obstacle.field, obstacle.code):
+                return words.format(obstacle.observed)
+    return "no change found"

@@ -1,0 +1,65 @@
+"""The last line when no backend runs a layer: what is lacking, and the nearest change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from selector.binding import Selector
+from selector.report.case import Case, candidate_of, missing_phases, verdict_of
+from selector.report.changes import Change, Kind, Remedy, remedy, ways
+from selector.report.layers import group_words
+from selector.report.wording import Places, listed, reasons
+
+__all__ = ["change_words", "failure_words", "remedy_words"]
+
+
+def failure_words(cases: Sequence[Case], selector: Selector, places: Places) -> str | None:
+    """One line on the layers that lack a backend; ``None`` when all have one."""
+    failing = [case for case in cases if missing_phases(case.resolution)]
+    if not failing:
+        return None
+    first = failing[0]
+    found = remedy(first, selector, ways(first, selector))
+    nearest = (
+        remedy_words(found) if found else "no change of a layer or setting that was tried helps"
+    )
+    return f"{_lacking(failing, places)} (exit 3); nearest: {nearest}"
+
+
+def _lacking(failing: Sequence[Case], places: Places) -> str:
+    first = failing[0]
+    missing = missing_phases(first.resolution)
+    alike = [c for c in failing if missing_phases(c.resolution) == missing]
+    what = f"{listed(missing, 'and')} of {listed([group_words(c) for c in alike], 'and')}"
+    device = first.resolution.device
+    where = device.capability or device.platform
+    forced = first.inquiry.policy.backend
+    if forced is not None:
+        said = verdict_of(candidate_of(first.resolution, forced), missing[0]).rejections
+        why = " · ".join(f"{text} [{places.at(at)}]" for text, at in reasons(said))
+        if all(r.code != "PHASE" for r in said):
+            return f"{forced} is forced and cannot run {what} on {where}: {why}"
+    return f"no backend for {what} on {where}"
+
+
+def change_words(change: Change) -> str:
+    """``block_size 128 → 64 (or 16, 32)``, ``install flashinfer-python >=0.6.14``."""
+    if change.kind is Kind.POLICY:
+        return f"drop --deny {change.before}"
+    if change.kind is Kind.INSTALL:
+        verb = "have" if change.after == "true" else "install"
+        return f"{verb} {change.field}{'' if change.after == 'true' else ' ' + change.after}"
+    own = ", which is the model's own" if change.kind is Kind.MODEL else ""
+    others = f" (or {', '.join(change.others)})" if change.others else ""
+    return f"{change.field} {change.before} → {change.after}{others}{own}"
+
+
+def remedy_words(found: Remedy) -> str:
+    """The changes, and what they make possible."""
+    made = " and ".join(change_words(c) for c in found.changes)
+    verb = "makes" if len(found.changes) == 1 else "make"
+    names = tuple(dict.fromkeys(found.backends.values()))
+    if len(names) == 1:
+        return f"{made} {verb} {names[0]} eligible"
+    given = listed([f"{name} for {phase}" for phase, name in found.backends.items()], "and")
+    return f"{made} {verb} {given} eligible"

@@ -1,0 +1,300 @@
+"""What a person could change so that one rejection goes away: values to try, nearest first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from types import MappingProxyType
+from typing import NamedTuple
+
+import msgspec
+
+from selector.asking import with_request
+from selector.binding import Selector
+from selector.domains import EMPTY, Domain, Value
+from selector.fields import BUILTIN, Field, show
+from selector.judge import coerced
+from selector.manifest import Entry, Manifest
+from selector.report.case import Inquiry, Shard
+from selector.rules import Constraint, Question, Test
+from selector.values import Facts, Layer, Phase, Rejection, Request
+
+__all__ = ["Kind", "Option", "immovable", "options"]
+
+
+_MOST_VALUES = 5
+_TENSOR_PARALLEL = (1, 2, 4, 8, 16, 32)
+
+_FIXED = frozenset({"platform", "capability", "mla", "sparse", "attn_type"})
+"""Fields that make it another device or another kind of layer."""
+
+_SETTINGS = frozenset(
+    {
+        "dtype",
+        "kv_cache_dtype",
+        "block_size",
+        "per_head_quant_scales",
+        "batch_invariant",
+        "kv_connector",
+        "adaptive_verification",
+        "pcp",
+        "dcp",
+        "tp_size",
+        "pp_size",
+        "dcp_size",
+        "pcp_size",
+    }
+)
+"""Fields that are a choice of whoever runs the model; the others are the model's."""
+
+_REQUEST = frozenset({"query_len", "seq_len", "context_len", "has_context"})
+_HEADS = frozenset({"num_heads", "num_kv_heads", "gqa_group"})
+
+
+class Kind(StrEnum):
+    """What a change touches."""
+
+    SETTING = "setting"
+    REQUEST = "request"
+    POLICY = "policy"
+    INSTALL = "install"
+    MODEL = "model"
+
+
+class Option(NamedTuple):
+    """One thing to change, and how an inquiry looks with it."""
+
+    kind: Kind
+    field: str
+    before: str
+    after: str
+    apply: Callable[[Inquiry], Inquiry]
+
+
+def immovable(rejection: Rejection, manifest: Manifest, inquiry: Inquiry) -> bool:
+    """Whether nothing that the asker can change mends this rejection."""
+    if rejection.code == "DENIED":
+        return rejection.reason not in inquiry.policy.deny.values()
+    if rejection.code in ("PHASE", "PINNED", "JOINT"):
+        return True
+    return rejection.field in _FIXED or rejection.field in manifest.derive
+
+
+def options(
+    selector: Selector,
+    inquiry: Inquiry,
+    entry: Entry,
+    phase: Phase,
+    rejection: Rejection,
+    shard: Shard | None,
+) -> tuple[Option, ...]:
+    """Changes that may mend a rejection, nearest first; each must still be tried."""
+    manifest = selector.manifest
+    if immovable(rejection, manifest, inquiry):
+        return ()
+    if rejection.code == "DENIED":
+        return (_allow(entry.name),)
+    if rejection.field in manifest.facts:
+        return tuple(_installs(rejection, manifest))
+    bound = selector.bind(
+        inquiry.device, inquiry.layer, inquiry.facts, closed_world=inquiry.closed_world
+    )
+    asked = coerced(entry, with_request(manifest, bound.question, inquiry.request))
+    found: list[Option] = []
+    for name, domain in _wanted(entry, phase, rejection, asked):
+        if name not in _FIXED and name not in manifest.derive and name not in manifest.facts:
+            found += _set(name, domain, asked, shard)
+    return tuple(found[: _MOST_VALUES + 1])
+
+
+# -- which values would do -----------------------------------------------------------------------
+
+
+def _wanted(
+    entry: Entry, phase: Phase, rejection: Rejection, asked: Question
+) -> Iterator[tuple[str, Domain]]:
+    """Yields fields and the values that they would have to take."""
+    spec = entry.phases[phase]
+    if rejection.field is not None:
+        tests = [
+            *_accept_tests(entry, phase, rejection),
+            *_constraint_tests(entry, phase, rejection),
+        ]
+        domain = EMPTY
+        for test in tests:
+            domain = domain | test.allowed.within(asked)[1]
+        yield rejection.field, domain
+        return
+    for constraint in spec.constraints:
+        if constraint.code == rejection.code and constraint.position == rejection.position:
+            yield from _outside(constraint, asked)
+
+
+def _accept_tests(entry: Entry, phase: Phase, rejection: Rejection) -> Iterator[Test]:
+    name = str(rejection.field)
+    accepted = entry.phases[phase].accepts.get(name)
+    for rule in accepted.rules if accepted and rejection.code == name.upper() else ():
+        if rule.result.position == rejection.position:
+            yield rule.result
+
+
+def _constraint_tests(entry: Entry, phase: Phase, rejection: Rejection) -> Iterator[Test]:
+    for constraint in entry.phases[phase].constraints:
+        if constraint.code == rejection.code and constraint.reason == (rejection.reason or ""):
+            every = (constraint.require, *constraint.any_of)
+            yield from (t for w in every for t in w.tests if t.field == rejection.field)
+
+
+def _outside(constraint: Constraint, asked: Question) -> Iterator[tuple[str, Domain]]:
+    """Yields, for a combination that must never be, each field and the values that avoid it."""
+    for test in constraint.when.tests:
+        universe = asked.vocabulary.fields[test.field].universe()
+        yield test.field, universe - test.allowed.within(asked)[1]
+
+
+def _values(field: Field, domain: Domain, seen: Value | None) -> Iterator[Value]:
+    """Yields members of a set, the nearest first, then some others; symbols last."""
+    inside = domain & field.universe()
+    found: dict[Value, None] = {}
+    nearest = None if seen is None else inside.nearest(seen)
+    if nearest is not None:
+        found[nearest] = None
+    for span in inside.spans:
+        for end in (span.first_from(field.low), span.last_to(span.high or 0)):
+            if end is not None and span.admits(end):
+                found[end] = None
+    if not inside.all_names_but:
+        symbols = set(field.symbols)
+        found |= dict.fromkeys(sorted(inside.names - symbols, key=str))
+        found |= dict.fromkeys(sorted(inside.names & symbols, key=str))
+    yield from (v for v in found if v != seen or isinstance(v, bool) is not isinstance(seen, bool))
+
+
+# -- how to change -------------------------------------------------------------------------------
+
+
+def _set(name: str, domain: Domain, asked: Question, shard: Shard | None) -> Iterator[Option]:
+    field = asked.vocabulary.fields[name]
+    if name in _HEADS and shard is not None:
+        yield from _reshard(name, domain, asked, shard)
+    for count, value in enumerate(_values(field, domain, asked.known(name))):
+        if count == _MOST_VALUES:
+            return
+        if name in _REQUEST:
+            yield from _lengthen(name, value, asked)
+        elif name in ("dcp", "pcp"):
+            yield from _ranks(f"{name}_size", value, asked)
+        else:
+            kind = Kind.SETTING if _is_setting(field) else Kind.MODEL
+            yield Option(kind, name, asked.text(name), show(field, value), _setter(name, value))
+
+
+def _is_setting(field: Field) -> bool:
+    declared = all(field.name != known.name for known in BUILTIN)
+    return field.name in _SETTINGS or (declared and field.role == "context")
+
+
+def _setter(name: str, value: Value) -> Callable[[Inquiry], Inquiry]:
+    return lambda inquiry: inquiry.with_field(name, value)
+
+
+def _reshard(name: str, domain: Domain, asked: Question, shard: Shard) -> Iterator[Option]:
+    """Other tensor-parallel sizes that leave an accepted number of heads on a rank."""
+    now = asked.known("tp_size")
+    if not isinstance(now, int) or isinstance(now, bool):
+        return
+    for size in sorted(_TENSOR_PARALLEL, key=lambda size: (abs(size - now), size)):
+        layer = shard(size) if size != now else None
+        if layer is None:
+            continue
+        heads, kv_heads = layer.get("num_heads"), layer.get("num_kv_heads")
+        if not isinstance(heads, int) or not isinstance(kv_heads, int):
+            continue
+        value = {"num_heads": heads, "num_kv_heads": kv_heads, "gqa_group": heads // kv_heads}[name]
+        if domain.admits(value):
+            yield Option(Kind.SETTING, "tp_size", str(now), str(size), _sharder(layer, size))
+
+
+def _sharder(layer: Layer, size: int) -> Callable[[Inquiry], Inquiry]:
+    def apply(inquiry: Inquiry) -> Inquiry:
+        heads = {n: layer.fields[n] for n in _HEADS if n in layer.fields}
+        fields = {n: v for n, v in inquiry.layer.fields.items() if n not in _HEADS}
+        changed = Layer(MappingProxyType({**fields, **heads, "tp_size": size}))
+        return msgspec.structs.replace(inquiry, layer=changed)
+
+    return apply
+
+
+def _ranks(name: str, value: Value, asked: Question) -> Iterator[Option]:
+    """Context parallelism is switched by its size."""
+    size = 2 if value is True else 1
+    flag = name.removesuffix("_size")
+
+    def apply(inquiry: Inquiry) -> Inquiry:
+        return inquiry.with_field(name, size).with_field(flag, value)
+
+    yield Option(Kind.SETTING, name, asked.text(name), str(size), apply)
+
+
+def _lengthen(name: str, value: Value, asked: Question) -> Iterator[Option]:
+    """Another length of the request; what is cached stays, unless it is what must change."""
+    query, seq = asked.known("query_len"), asked.known("seq_len")
+    if not isinstance(query, int) or not isinstance(seq, int):
+        return
+    cached = seq - query
+    if not isinstance(value, int):
+        return
+    if name == "query_len":
+        request = Request(value, value + cached)
+    elif name == "seq_len":
+        request = Request(min(query, value), value)
+    else:
+        request = Request(query, query + int(value))
+    field = asked.vocabulary.fields[name]
+
+    def apply(inquiry: Inquiry) -> Inquiry:
+        kept = msgspec.structs.replace(
+            inquiry.request, query_len=request.query_len, seq_len=request.seq_len
+        )
+        return msgspec.structs.replace(inquiry, request=kept)
+
+    yield Option(Kind.REQUEST, name, asked.text(name), show(field, value), apply)
+
+
+def _allow(name: str) -> Option:
+    def apply(inquiry: Inquiry) -> Inquiry:
+        kept = {n: why for n, why in inquiry.policy.deny.items() if n != name}
+        policy = msgspec.structs.replace(inquiry.policy, deny=MappingProxyType(kept))
+        return msgspec.structs.replace(inquiry, policy=policy)
+
+    return Option(Kind.POLICY, "deny", name, "nothing", apply)
+
+
+def _installs(rejection: Rejection, manifest: Manifest) -> Iterator[Option]:
+    """A version that is accepted, or a probe that says yes."""
+    name, wanted = str(rejection.field), rejection.allowed or ""
+    seen = rejection.observed or ""
+    if manifest.facts[name] == "boolean":
+        yield Option(Kind.INSTALL, name, seen, "true", _knower(name, True))
+        return
+    version = _version_within(wanted)
+    if version is not None:
+        yield Option(Kind.INSTALL, name, seen, wanted, _knower(name, version))
+
+
+def _knower(name: str, value: str | bool) -> Callable[[Inquiry], Inquiry]:
+    def apply(inquiry: Inquiry) -> Inquiry:
+        facts = Facts(MappingProxyType({**inquiry.facts.values, name: value}))
+        return msgspec.structs.replace(inquiry, facts=facts)
+
+    return apply
+
+
+def _version_within(specifier: str) -> str | None:
+    """A version that the specifier accepts: one it names, or the next after one it names."""
+    from packaging.specifiers import SpecifierSet
+
+    wanted = SpecifierSet(specifier)
+    named = [s.version.removesuffix(".*") for s in wanted]
+    tried = [*named, *(f"{v}.1" for v in named), *(f"{v}.post1" for v in named), "0", "9999"]
+    return next((v for v in tried if wanted.contains(v, True)), None)

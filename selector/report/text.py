@@ -1,0 +1,202 @@
+"""Lines of styled text, aligned and wrapped; colour is added last, and only when asked for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
+from itertools import zip_longest
+from typing import NamedTuple
+
+__all__ = [
+    "BLANK",
+    "Line",
+    "Piece",
+    "Style",
+    "bad",
+    "faint",
+    "fenced",
+    "good",
+    "grid",
+    "joined",
+    "line",
+    "markdown_table",
+    "paint",
+    "strong",
+    "visible",
+    "warn",
+]
+
+
+class Style(StrEnum):
+    """What a piece of text means; the value is its ANSI code."""
+
+    PLAIN = ""
+    STRONG = "1"
+    FAINT = "2"
+    BAD = "31"
+    GOOD = "32"
+    WARN = "33"
+
+
+class Piece(NamedTuple):
+    """Text in one style."""
+
+    text: str
+    style: Style = Style.PLAIN
+
+
+class Line(NamedTuple):
+    """Pieces on one line; when it must be wrapped, what follows starts at column ``hang``."""
+
+    pieces: tuple[Piece, ...] = ()
+    hang: int = 0
+
+    @property
+    def width(self) -> int:
+        """Characters on the line, before wrapping."""
+        return sum(len(p.text) for p in self.pieces)
+
+
+BLANK = Line()
+
+Part = str | Piece | Line
+
+
+def strong(text: object) -> Piece:
+    """What the eye should find first."""
+    return Piece(str(text), Style.STRONG)
+
+
+def faint(text: object) -> Piece:
+    """What is there for those who look for it."""
+    return Piece(str(text), Style.FAINT)
+
+
+def good(text: object) -> Piece:
+    """What works."""
+    return Piece(str(text), Style.GOOD)
+
+
+def bad(text: object) -> Piece:
+    """What does not."""
+    return Piece(str(text), Style.BAD)
+
+
+def warn(text: object) -> Piece:
+    """What depends on something, or is switched off."""
+    return Piece(str(text), Style.WARN)
+
+
+def line(*parts: Part, hang: int = 0) -> Line:
+    """One line from text, pieces and other lines."""
+    return Line(tuple(_pieces(parts)), hang)
+
+
+def _pieces(parts: Iterable[Part]) -> Iterator[Piece]:
+    for part in parts:
+        if isinstance(part, Line):
+            yield from part.pieces
+        elif isinstance(part, Piece):
+            yield part
+        else:
+            yield Piece(part)
+
+
+def joined(parts: Iterable[Part], between: str = " · ") -> Line:
+    """Parts with a separator between them."""
+    pieces: list[Part] = []
+    for part in parts:
+        pieces += [between, part] if pieces else [part]
+    return line(*pieces)
+
+
+def grid(rows: Sequence[Sequence[Part]], indent: int = 0, gap: int = 3) -> list[Line]:
+    """Rows with their columns aligned; the last column is not padded, and wraps under itself."""
+    cells = [[line(part) for part in row] for row in rows]
+    columns = zip_longest(*(row[:-1] for row in cells), fillvalue=BLANK)
+    widths = [max(cell.width for cell in column) for column in columns]
+    return [_row(row, widths, indent, gap) for row in cells]
+
+
+def _row(cells: Sequence[Line], widths: Sequence[int], indent: int, gap: int) -> Line:
+    parts: list[Part] = [" " * indent]
+    start = indent
+    for cell, width in zip(cells[:-1], widths, strict=False):
+        parts += [cell, " " * (width + gap - cell.width)]
+        start += width + gap
+    return line(*parts, cells[-1], hang=start)
+
+
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[Line]:
+    """A table that renders on any forge."""
+    body = [[cell.replace("|", "\\|") for cell in row] for row in rows]
+    lines = [line("| ", " | ".join(head), " |"), line("| ", " | ".join("---" for _ in head), " |")]
+    return [*lines, *(line("| ", " | ".join(row), " |") for row in body)]
+
+
+def fenced(lines: Iterable[Line]) -> list[Line]:
+    """Lines as a block that markdown shows as they are."""
+    return [line("```text"), *lines, line("```")]
+
+
+# Terminals act on control characters, and readers are misled by text that changes direction:
+# neither may come out of a document.
+_HIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
+
+
+def visible(text: str) -> str:
+    """The text on one line, with everything that a terminal would act on spelled out."""
+    flat = re.sub(r"\s*[\r\n]\s*", " ", text).replace("\t", " ")
+    return _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", flat)
+
+
+def paint(lines: Iterable[Line], *, width: int | None = None, color: bool = False) -> str:
+    """The lines as one text, ending in a newline.
+
+    Args:
+        lines: what to show.
+        width: longest line, in characters; words are never broken. ``None``: one line each.
+        color: mark styles with ANSI codes.
+    """
+    shown: list[str] = []
+    for one in lines:
+        cleaned = [Piece(visible(p.text), p.style) for p in one.pieces]
+        rows = [cleaned] if width is None else _wrapped(cleaned, one.hang, width)
+        shown += ["".join(_painted(p, color) for p in row).rstrip() for row in rows]
+    return "".join(f"{row}\n" for row in shown)
+
+
+def _painted(piece: Piece, color: bool) -> str:
+    if not color or piece.style is Style.PLAIN or not piece.text.strip():
+        return piece.text
+    return f"\x1b[{piece.style}m{piece.text}\x1b[0m"
+
+
+def _wrapped(pieces: Iterable[Piece], hang: int, width: int) -> list[list[Piece]]:
+    """Rows of pieces, broken at spaces only; a word longer than the width stands alone."""
+    hang = hang if hang <= width * 2 // 3 else 4
+    rows: list[list[Piece]] = [[]]
+    used = 0
+    for word in _words(pieces):
+        length = sum(len(p.text) for p in word)
+        if used + length > width and used > hang and word[0].text.strip():
+            rows.append([Piece(" " * hang)])
+            used = hang
+        rows[-1] += word
+        used += length
+    return rows
+
+
+def _words(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
+    """Runs of pieces between which a line may be broken."""
+    word: list[Piece] = []
+    for piece in pieces:
+        for part in re.findall(r" +|[^ ]+", piece.text):
+            space = part.startswith(" ")
+            if word and space != word[0].text.startswith(" "):
+                yield word
+                word = []
+            word.append(Piece(part, piece.style))
+    if word:
+        yield word
