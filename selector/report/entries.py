@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any
 
-from selector.domains import EMPTY
+from selector.domains import EMPTY, Domain
 from selector.errors import UnknownBackendError
 from selector.fields import show_domain
 from selector.manifest import Entry, Manifest, PhaseSpec
@@ -24,7 +24,7 @@ from selector.report.text import (
     strong,
     warn,
 )
-from selector.report.wording import Places, kind_words, manifest_words, ordinal
+from selector.report.wording import Places, kind_words, listed, manifest_words, ordinal
 from selector.rules import Constraint, FirstMatch, Test
 from selector.values import Phase, Position
 
@@ -76,6 +76,8 @@ def _every(entry: Entry, name: str, manifest: Manifest) -> str:
     for spec in entry.phases.values():
         for rule in spec.accepts[name].rules:
             domain = domain | rule.result.allowed.fixed
+    if name == "capability" and domain.spans:  # "absent" is said by the platform
+        domain = Domain(domain.spans)
     return show_domain(manifest.vocabulary.fields[name], domain)
 
 
@@ -101,7 +103,7 @@ def entries_lines(manifest: Manifest, places: Places, markdown: bool = False) ->
     rows: list[list[Part]] = [[faint(title) for title in _HEAD]]
     for (name, *rest), entry in zip(_rows(manifest), manifest.entries.values(), strict=True):
         rows.append([strong(name), *rest, faint(f":{entry.position.line}")])
-    head = [strong(manifest.ref.name), f"  {len(manifest.entries)} backends    "]
+    head: list[Part] = [strong(manifest.ref.name), f"  {len(manifest.entries)} backends    "]
     lines = [line(*head, faint(manifest_words(manifest.ref, places))), BLANK]
     return [*lines, *grid(rows, indent=2, gap=2)]
 
@@ -139,7 +141,7 @@ def entry_json(entry: Entry, manifest: Manifest) -> dict[str, Any]:
 
 def _phase_json(spec: PhaseSpec, manifest: Manifest) -> dict[str, Any]:
     return {
-        "off": spec.off,
+        "disabled": spec.disabled,
         "rationale": spec.rationale,
         "position": to_json(spec.position),
         "accepts": _accepts_json(spec.accepts, manifest),
@@ -239,11 +241,11 @@ def entry_lines(entry: Entry, manifest: Manifest, places: Places) -> list[Line]:
     for phase, stated in data["states"].items():
         own = {name: rules for name, rules in stated["accepts"].items() if name not in shared}
         lines += _statement_lines(f"accepts for {phase}", own, places)
-        lines += _constraint_lines(phase, stated["constraints"], places)
+    lines += _rule_lines(data["states"], places)
     lines += _path_lines(data["prefill_paths"], places)
     if data["claimed"]:
         lines += _claim_lines(data["claimed"], places)
-    ranks = [_rank_row(rank, places) for rank in data["ranks"]]
+    ranks = list(_rank_rows(data["ranks"], places))
     return [
         *lines,
         *([BLANK, line("  ", strong("tried")), *grid(ranks, indent=4)] if ranks else []),
@@ -268,7 +270,8 @@ def _facts(data: dict[str, Any], places: Places) -> Iterator[list[Part]]:
             when = f" when {rule['when']}" if rule["when"] else ""
             why = f": {rule['reason']}" if rule["reason"] else ""
             at = faint("   " + _place(rule["position"], places))
-            yield [faint(title), line(f"{rule['value']}{when}{why}", at)]
+            value = "unchanged" if rule["value"] == "same" else rule["value"]
+            yield [faint(title), line(f"{value}{when}{why}", at)]
     yield [faint("adapter"), data["adapter"] or "none: resolved only, not run here"]
     if data["verified_on"]:
         yield [faint("verified on"), ", ".join(data["verified_on"])]
@@ -315,12 +318,23 @@ def _statement_lines(title: str, accepts: dict[str, Any], places: Places) -> lis
     return [BLANK, line("  ", strong(title)), *grid(rows, indent=4)]
 
 
-def _constraint_lines(phase: str, constraints: Sequence[Any], places: Places) -> list[Line]:
+def _rule_lines(states: dict[str, Any], places: Places) -> list[Line]:
+    """Constraints; those of all phases once."""
+    each = [stated["constraints"] for stated in states.values()]
+    shared = [c for c in each[0] if all(c in other for other in each)]
+    lines = _constraint_lines("rules", shared, places)
+    for phase, stated in states.items():
+        own = [c for c in stated["constraints"] if c not in shared]
+        lines += _constraint_lines(f"rules for {phase}", own, places)
+    return lines
+
+
+def _constraint_lines(title: str, constraints: Sequence[Any], places: Places) -> list[Line]:
     rows: list[list[Part]] = [
         [c["code"], line(f"{c['rule']}: {c['reason']}   ", faint(_place(c["position"], places)))]
         for c in constraints
     ]
-    return [BLANK, line("  ", strong(f"rules for {phase}")), *grid(rows, indent=4)] if rows else []
+    return [BLANK, line("  ", strong(title)), *grid(rows, indent=4)] if rows else []
 
 
 def _path_lines(paths: Sequence[Any], places: Places) -> list[Line]:
@@ -338,14 +352,18 @@ def _claim_lines(claim: dict[str, Any], places: Places) -> list[Line]:
     if claim["dense_prefill"] is not None:
         lines.append(line("    dense_prefill ", "true" if claim["dense_prefill"] else "false"))
     lines += _statement_lines("claims to accept", claim["accepts"], places)
-    return [*lines, *_constraint_lines("the claim", claim["constraints"], places)]
+    return [*lines, *_constraint_lines("rules of the claim", claim["constraints"], places)]
 
 
-def _rank_row(rank: dict[str, Any], places: Places) -> list[Part]:
-    where = f"priorities[{rank['list']}]"
-    place = f"{ordinal(rank['rank'])} of {rank['of']} for {rank['phase']}"
-    at = faint("   " + _place(rank["position"], places))
-    return [where, place, line(rank["reason"], at)]
+def _rank_rows(ranks: Sequence[dict[str, Any]], places: Places) -> Iterator[list[Part]]:
+    """Yields a row for each list and place in it; phases that share a place share a row."""
+    places_in: dict[tuple[int, int, int], list[dict[str, Any]]] = {}
+    for rank in ranks:
+        places_in.setdefault((rank["list"], rank["rank"], rank["of"]), []).append(rank)
+    for (index, rank_, length), same in places_in.items():
+        where = f"{ordinal(rank_)} of {length} for {listed([r['phase'] for r in same], 'and')}"
+        at = faint("   " + _place(same[0]["position"], places))
+        yield [f"priorities[{index}]", where, line(same[0]["reason"], at)]
 
 
 def _place(position: Sequence[Any], places: Places) -> str:

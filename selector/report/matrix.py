@@ -16,8 +16,19 @@ from selector.errors import AttnselError
 from selector.report.case import USABLE, Inquiry, verdict_of
 from selector.report.data import to_json
 from selector.report.text import BLANK, Line, Part, faint, good, grid, line, markdown_table, strong
-from selector.report.wording import Places, listed, manifest_words, wanted_words
-from selector.values import Choice, Condition, Device, Facts, Layer, Outcome, Phase, Verdict
+from selector.report.wording import Places, manifest_words, wanted_words
+from selector.values import (
+    Choice,
+    Condition,
+    Device,
+    Facts,
+    Layer,
+    LayerGroup,
+    Model,
+    Outcome,
+    Phase,
+    Verdict,
+)
 
 __all__ = [
     "Cell",
@@ -25,17 +36,25 @@ __all__ = [
     "Matrix",
     "Row",
     "Support",
+    "layer_name",
     "matrix_json",
     "matrix_lines",
     "support_matrix",
 ]
 
-_LEFT_OPEN = ("kv_cache_dtype", "block_size")
-"""Settings that a layer leaves open, and that nobody picks a GPU by."""
+_LEFT_OPEN = frozenset({"kv_cache_dtype", "block_size"})
+"""Settings that an ordinary layer leaves open, and that nobody picks a GPU by."""
 
-_PLAIN = {"head_size": 128, "dtype": "bfloat16", "attn_type": "decoder"}
-_GQA = {**_PLAIN, "num_heads": 32, "num_kv_heads": 8}
-_MLA = {
+_REQUEST = frozenset({"query_len", "seq_len", "context_len", "has_context", "num_prefills"})
+
+_GQA: dict[str, Value] = {
+    "head_size": 128,
+    "dtype": "bfloat16",
+    "attn_type": "decoder",
+    "num_heads": 32,
+    "num_kv_heads": 8,
+}
+_MLA: dict[str, Value] = {
     "mla": True,
     "dtype": "bfloat16",
     "attn_type": "decoder",
@@ -161,7 +180,7 @@ class _Judge:
         return self.verdicts[key]
 
     def _support(self, verdict: Verdict, any_such: Verdict | None) -> Support:
-        """Yes for this layer; some when that depends on the layer, or another of its kind would do."""
+        """Yes for this layer; some when that depends on it, or another of its kind would do."""
         if verdict.outcome in USABLE:
             needs_more = any(self._is_of_the_layer(c) for c in verdict.conditions)
             return Support.SOME if needs_more else Support.YES
@@ -169,8 +188,8 @@ class _Judge:
         return Support.SOME if possible else Support.NO
 
     def _is_of_the_layer(self, condition: Condition) -> bool:
-        free = self.layer is None and condition.field in _LEFT_OPEN
-        return condition.field not in self.selector.manifest.facts and not free
+        open_ = _REQUEST | _LEFT_OPEN if self.layer is None else _REQUEST
+        return condition.field not in self.selector.manifest.facts and condition.field not in open_
 
     def gets(self, arch: str) -> Gets:
         """What the layer is given on one architecture."""
@@ -188,6 +207,11 @@ def _layer(mla: bool, sparse: bool, open_: bool) -> Layer:
     if not open_:
         return Layer.of(**_ORDINARY[mla, sparse])
     return Layer(MappingProxyType({"mla": mla, "sparse": sparse, "attn_type": "decoder"}))
+
+
+def layer_name(model: Model | None, group: LayerGroup | None) -> str:
+    """What a matrix calls the layer it is judged for."""
+    return f"{model.name}, {group.name} layers" if model and group else "this layer"
 
 
 def _device(arch: str) -> Device:
@@ -212,7 +236,7 @@ _MARKS = {
 }
 _LEGEND = (
     "P prefill, D decode: yes, once the software it requires is installed",
-    "p, d: only for some such layers, or depending on what is not known of this one; ·: never",
+    "p, d: only some layers of that kind, or depending on what is not known of this one; ·: never",
 )
 _JUDGED = (
     "each row judged for an ordinary bfloat16 layer of its own kind: GQA, 32 heads of 128 on 8; "
@@ -272,11 +296,11 @@ def _gets_markdown(matrix: Matrix, selector: Selector, what: str) -> list[Line]:
 def _gets_cells(gets: Gets, selector: Selector) -> list[str]:
     both = (gets.prefill, gets.decode)
     conditions = dict.fromkeys(c for choice in both for c in choice.conditions)
-    rest = dict.fromkeys(choice.possible[1] for choice in both if len(choice.possible) > 1)
+    rest = dict.fromkeys((*choice.possible[1:2], "none")[0] for choice in both if choice.conditions)
     return [
         gets.arch,
         gets.family,
         *(choice.backend or "none" for choice in both),
-        " and ".join(wanted_words(c) for c in conditions),
-        listed(list(rest), "and"),
+        ", ".join(wanted_words(c) for c in conditions),
+        " / ".join(rest),
     ]

@@ -1,0 +1,1 @@
+"""The command line: input, output and exit codes. Words are made in ``selector.report``."""

@@ -1,0 +1,252 @@
+"""Flags → what to ask: the manifest, the device, the facts, the layers, the request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeVar
+
+from selector.errors import AttnselError, ContradictionError, UnknownDeviceError, ValueRefusedError
+
+if TYPE_CHECKING:
+    from cli.options import FactsFrom
+    from selector.binding import Selector
+    from selector.domains import Domain, Value
+    from selector.manifest import Manifest
+    from selector.report.case import Case, Shard
+    from selector.values import Device, Facts, Layer, LayerGroup, Model, Policy, Request
+
+__all__ = ["Asked", "Flags", "ask_all", "layers_of", "read_settings"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """What was said on the command line."""
+
+    manifest: str | None = None
+    arch: str | None = None
+    gpu: str | None = None
+    model: str | None = None
+    settings: list[str] = field(default_factory=list)
+    facts: FactsFrom | None = None
+    query_len: int | None = None
+    seq_len: int | None = None
+    backend: str | None = None
+    deny: list[str] = field(default_factory=list)
+    as_claimed: bool = False
+    closed_world: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The manifest and one case for each group of layers, the rarest first."""
+
+    selector: Selector
+    cases: list[Case]
+
+
+class _UsageError(AttnselError, ValueError):
+    """Flags that do not go together."""
+
+    code = "USAGE"
+
+
+def ask_all(flags: Flags) -> Asked:
+    """Resolves every group of layers that the flags speak of.
+
+    Raises:
+        AttnselError: something given is unknown, refused or contradictory.
+        OSError: a file cannot be read.
+    """
+    from selector.binding import Selector
+    from selector.report.case import Case, Inquiry, rarest_first
+
+    request = _request(flags)
+    device, elsewhere = _device(flags)
+    selector = Selector.load(flags.manifest, as_claimed=flags.as_claimed)
+    settings = read_settings(selector.manifest, flags.settings)
+    probed = not elsewhere if flags.facts is None else flags.facts.value == "probe"
+    facts = _facts(probed, settings.facts)
+    policy = _policy(flags)
+    cases: list[Case] = []
+    for model, group, layer, shard in layers_of(flags.model, settings.fields):
+        inquiry = Inquiry(device, layer, facts, policy, request, flags.closed_world)
+        answer = inquiry.resolve(selector)
+        cases.append(Case(inquiry, answer, model, group, elsewhere and not probed, shard))
+    return Asked(selector, rarest_first(cases))
+
+
+def _request(flags: Flags) -> Request:
+    from selector.values import Request
+
+    query, seq = flags.query_len, flags.seq_len
+    for name, length in (("--query-len", query), ("--seq-len", seq)):
+        if length is not None and length < 1:
+            raise ContradictionError(f"{name} {length} is not at least 1")
+    if query is not None and seq is not None and query > seq:
+        raise ContradictionError(f"--query-len {query} is longer than --seq-len {seq}")
+    return Request(query, query if seq is None else seq)
+
+
+def _device(flags: Flags) -> tuple[Device, bool]:
+    """The device, and whether it is another machine's."""
+    from selector.devices import find_device, find_gpu
+
+    if flags.arch is not None and flags.gpu is not None:
+        raise _UsageError("--arch and --gpu both name a device; give one of them")
+    if flags.arch is not None:
+        return find_device(flags.arch), True
+    if flags.gpu is not None:
+        return find_gpu(flags.gpu), True
+    from backends.probe import probe_device
+
+    device = probe_device()
+    if device.platform == "cpu":
+        raise UnknownDeviceError(
+            "no GPU is seen on this machine; say which to plan for: "
+            '--gpu "RTX PRO 6000", --arch 12.0 or --arch cpu'
+        )
+    return device, False
+
+
+def _facts(probed: bool, said: Mapping[str, str | bool | None]) -> Facts:
+    """What is installed: what was said, beside what this machine shows if it is to be asked."""
+    from selector.values import Facts
+
+    if not probed:
+        return Facts(MappingProxyType(dict(said)))
+    from backends.probe import probe_facts
+
+    return Facts(MappingProxyType({**probe_facts().values, **said}))
+
+
+def _policy(flags: Flags) -> Policy:
+    from selector.values import Policy
+
+    deny = {name: f"--deny {name}" for name in flags.deny}
+    return Policy(deny=MappingProxyType(deny), backend=flags.backend)
+
+
+# -- settings ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    fields: Mapping[str, Value | Domain]
+    facts: Mapping[str, str | bool | None]
+
+
+_ASKED_OTHERWISE = {
+    "query_len": "--query-len {}",
+    "seq_len": "--seq-len {}",
+    "context_len": "--seq-len, which counts cached tokens too",
+    "has_context": "--seq-len, which counts cached tokens too",
+    "num_prefills": "`attnsel batch`",
+    "platform": "--arch {}",
+    "capability": "--arch {}",
+}
+
+
+def read_settings(manifest: Manifest, settings: Iterable[str]) -> _Settings:
+    """Reads ``field=value`` texts into fields of the layer and facts.
+
+    Raises:
+        AttnselError: a field is unknown or set elsewhere, or a value is refused.
+    """
+    fields: dict[str, Value | Domain] = {}
+    facts: dict[str, str | bool | None] = {}
+    for text in (part for setting in settings for part in setting.split(",") if part.strip()):
+        name, equals, raw = (part.strip() for part in text.partition("="))
+        if not equals or not name:
+            raise _UsageError(f'--set "{text.strip()[:60]}" is not field=value')
+        if name in manifest.facts:
+            _put(facts, name, _fact(name, raw, manifest.facts[name]))
+        else:
+            known = manifest.vocabulary.field(name)
+            _refuse_elsewhere(known.name, raw, manifest)
+            _put(fields, known.name, known.read(raw))
+    return _Settings(fields, facts)
+
+
+def _put(values: dict[str, T], name: str, value: T) -> None:
+    if name in values and values[name] != value:
+        raise ContradictionError(f"{name} is set twice, with different values")
+    values[name] = value
+
+
+def _refuse_elsewhere(name: str, raw: str, manifest: Manifest) -> None:
+    if name in _ASKED_OTHERWISE:
+        raise _UsageError(f"{name} is not set: say {_ASKED_OTHERWISE[name].format(raw[:40])}")
+    if name in manifest.derive or any(m.name == name for m in manifest.measures):
+        raise _UsageError(f"{name} follows from other fields and cannot be set")
+
+
+def _fact(name: str, raw: str, kind: str) -> str | bool | None:
+    """A version, ``None`` for "not installed", or a probe's answer."""
+    from packaging.version import InvalidVersion, Version
+
+    lowered = raw.lower()
+    if kind == "boolean":
+        if lowered not in ("true", "false", "none"):
+            raise ValueRefusedError(f'{name} "{raw[:60]}" is not true, false or none')
+        return lowered == "true"
+    if lowered == "none":
+        return None
+    try:
+        return str(Version(raw))
+    except InvalidVersion:
+        raise ValueRefusedError(
+            f'{name} "{raw[:60]}" is not a version such as 0.6.14, or none'
+        ) from None
+
+
+# -- layers --------------------------------------------------------------------------------------
+
+
+Layers = tuple["Model | None", "LayerGroup | None", "Layer", "Shard | None"]
+
+
+def layers_of(reference: str | None, fields: Mapping[str, Value | Domain]) -> list[Layers]:
+    """Each group of layers of the model, with the fields that were set; else just these."""
+    from selector.values import Layer
+
+    if reference is None:
+        return [(None, None, Layer(MappingProxyType(dict(fields))), None)]
+    from selector.models import load_model, shard
+
+    whole = load_model(reference)
+    size = fields.get("tp_size", 1)
+    model = shard(whole, size if isinstance(size, int) else 1)
+    if not model.groups:
+        raise _UsageError(f"{model.name} has no attention layers")
+    return [
+        (model, _with_fields(group, fields), _with_fields(group, fields).layer, _sharder(whole, i))
+        for i, group in enumerate(model.groups)
+    ]
+
+
+def _with_fields(group: LayerGroup, fields: Mapping[str, Value | Domain]) -> LayerGroup:
+    """The group with fields that were set, and which therefore come from a flag."""
+    import msgspec
+
+    from selector.values import Layer, Origin
+
+    layer = Layer(MappingProxyType({**group.layer.fields, **fields}))
+    origins = {**group.origins, **dict.fromkeys(fields, Origin.FLAG)}
+    return msgspec.structs.replace(group, layer=layer, origins=MappingProxyType(origins))
+
+
+def _sharder(model: Model, index: int) -> Shard:
+    """Gives the group's layer for another tensor-parallel size."""
+    from selector.models import shard
+
+    def layer_at(size: int) -> Layer | None:
+        try:
+            return shard(model, size).groups[index].layer
+        except AttnselError:
+            return None
+
+    return layer_at

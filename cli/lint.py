@@ -1,0 +1,69 @@
+"""``attnsel lint``: what is wrong with a manifest, where, and what to write instead."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.exits import Exit
+from cli.options import Format
+
+if TYPE_CHECKING:
+    from selector.document import Document
+
+__all__ = ["lint"]
+
+
+def lint(
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PATH]...", help="Manifests; - reads one from stdin. Default: the shipped one."
+        ),
+    ] = None,
+    form: Annotated[Format, typer.Option("--format", help="Form of the output.")] = Format.TABLE,
+) -> None:
+    """Check manifests and show what to correct.
+
+    Example: attnsel lint capabilities.yaml
+    """
+    from cli.terminal import complain, places, show, show_json
+    from selector.report.findings import finding_lines, findings_json, summary_line
+    from selector.resources import DEFAULT_MANIFEST, resource
+    from selector.values import Severity
+
+    documents: list[Document] = []
+    unreadable = 0
+    for path in paths or [str(resource(DEFAULT_MANIFEST))]:
+        try:
+            documents.append(_checked(path))
+        except OSError as error:
+            complain(f"{path}: {(error.strerror or str(error)).lower()}")
+            unreadable += 1
+    findings = sorted(finding for document in documents for finding in document.findings)
+    if form is Format.JSON:
+        show_json(findings_json(findings))
+    elif documents:
+        texts = {document.file: document.text for document in documents}
+        where = places(*texts)
+        names = [where.file(document.file) for document in documents]
+        show([*finding_lines(findings, texts, where), summary_line(findings, names)])
+    if unreadable:
+        raise typer.Exit(Exit.USAGE)
+    if any(finding.severity is Severity.ERROR for finding in findings):
+        raise typer.Exit(Exit.FINDINGS)
+
+
+def _checked(path: str) -> Document:
+    """The document at a path, with all its findings."""
+    from selector.document import LIMITS, read_document, read_text
+    from selector.loading import read
+
+    if path == "-":
+        document = read_text(sys.stdin.buffer.read(LIMITS.size_bytes + 1), "<stdin>")
+    else:
+        document = read_document(Path(path))
+    return read(document)[1]

@@ -1,0 +1,140 @@
+"""``attnsel``: the commands, and one way to fail."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from cli.batch import batch
+from cli.exits import Exit
+from cli.explain import explain
+from cli.info import info
+from cli.inspect import inspect
+from cli.lint import lint
+from cli.resolve import resolve
+
+__all__ = ["app", "main"]
+
+
+_EPILOG = """\b
+Exit codes: 0 fine, 1 findings, 2 wrong use or unreadable input,
+3 no backend, 4 manifests differ.
+
+\b
+Example:
+  attnsel resolve --gpu "RTX PRO 6000" --model glm-5.2-fp8 --set tp=8 --query-len 3300
+"""
+
+app = typer.Typer(
+    name="attnsel",
+    help="Which attention kernel runs prefill and which runs decode, and why not the others.",
+    epilog=_EPILOG,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+_COMMANDS = {
+    resolve: "Say which backends run a layer, and why not the others.",
+    explain: "Say why not, and the smallest change that would help.",
+    inspect: "Show all backends, one backend, or a support matrix.",
+    lint: "Check manifests and show what to correct.",
+    batch: "Answer every row of a JSONL or Parquet file.",
+    info: "Show versions, device and facts: what a bug report needs.",
+}
+for command, summary in _COMMANDS.items():
+    app.command(short_help=summary)(command)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"attnsel {version('attnsel')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Which attention kernel runs prefill and which runs decode, and why not the others."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line and gives the exit code; errors are one line on stderr."""
+    try:
+        result = app(arguments, prog_name="attnsel", standalone_mode=False)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return _leave_pipe()
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
+    except Exception as error:
+        return _fail(error)
+    return result if isinstance(result, int) else Exit.FINE
+
+
+def _leave_pipe() -> int:
+    """Whoever read the output has seen enough; Python must not complain when it closes stdout."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return Exit.BROKEN_PIPE
+
+
+def _fail(error: Exception) -> int:
+    """Says what is wrong on one line of stderr, and gives the exit code."""
+    from cli.terminal import complain
+    from selector.errors import AttnselError
+
+    if isinstance(error, typer.Abort):
+        return Exit.INTERRUPTED
+    if isinstance(error, AttnselError):
+        complain(_with_all_findings(error))
+        return Exit.USAGE
+    if isinstance(error, OSError):
+        complain(_os_words(error))
+        return Exit.USAGE
+    if (words := _usage_words(error)) is not None:
+        complain(words)
+        return Exit.USAGE
+    if os.environ.get("ATTNSEL_TRACEBACK"):
+        raise error
+    complain(
+        f"{type(error).__name__}: {error}; this is a bug in attnsel: "
+        "set ATTNSEL_TRACEBACK=1 to see where, and report it with `attnsel info`"
+    )
+    return Exit.BUG
+
+
+def _with_all_findings(error: Exception) -> str:
+    findings: Sequence[Any] = getattr(error, "findings", ())
+    if len(findings) < 2:
+        return str(error)
+    return f"{findings[0]} (`attnsel lint {findings[0].file}` shows all {len(findings)})"
+
+
+def _os_words(error: OSError) -> str:
+    reason = (error.strerror or str(error) or type(error).__name__).lower()
+    return f"{error.filename}: {reason}" if error.filename else reason
+
+
+def _usage_words(error: Any) -> str | None:
+    """Typer's own complaint, whatever class its version gives it; ``None`` for other errors."""
+    if not hasattr(error, "format_message"):
+        return None
+    words = str(error.format_message()).rstrip(".")
+    context = getattr(error, "ctx", None)
+    if context is None:
+        return words
+    if type(error).__name__ == "NoArgsIsHelpError":
+        typer.echo(words, err=True)
+        return f"say what to do: {', '.join(c.__name__ for c in _COMMANDS)}"
+    return f"{words[:1].lower()}{words[1:]}; see `{context.command_path} --help`"

@@ -1,0 +1,76 @@
+"""The terminal: what to print where, in colour or not, and how wide."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, TextIO
+
+from selector.report.text import Line, paint, visible
+from selector.report.wording import Places
+
+__all__ = ["complain", "places", "show", "show_json"]
+
+_NARROWEST = 60
+
+
+def show(lines: Iterable[Line]) -> None:
+    """Prints lines: wrapped and in colour on a terminal, else plain, one fact a line."""
+    _forgive(sys.stdout)
+    sys.stdout.write(paint(lines, width=_width(), color=_colored(sys.stdout)))
+
+
+def show_json(value: Any) -> None:
+    """Prints one JSON document."""
+    import json
+
+    json.dump(value, sys.stdout, indent=2, ensure_ascii=not _is_unicode(sys.stdout))
+    sys.stdout.write("\n")
+
+
+def complain(words: str) -> None:
+    """Says what is wrong, on one line of stderr."""
+    _forgive(sys.stderr)
+    sys.stderr.write(f"attnsel: {visible(words).strip()}\n")
+
+
+def places(*files: str) -> Places:
+    """How files are named: as seen from the working folder, where that is shorter."""
+    return Places({file: _short(file) for file in files})
+
+
+def _short(file: str) -> str:
+    path = Path(file)
+    if not path.is_absolute():
+        return file
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return file
+
+
+def _colored(stream: TextIO) -> bool:
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return stream.isatty()
+
+
+def _width() -> int | None:
+    """The terminal's width; no limit when piped, unless ``COLUMNS`` sets one."""
+    if not sys.stdout.isatty() and "COLUMNS" not in os.environ:
+        return None
+    return max(_NARROWEST, shutil.get_terminal_size().columns)
+
+
+def _is_unicode(stream: TextIO) -> bool:
+    return (stream.encoding or "").lower().replace("-", "").startswith("utf")
+
+
+def _forgive(stream: TextIO) -> None:
+    """A terminal that cannot show a character shows a question mark instead of a traceback."""
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="replace")
