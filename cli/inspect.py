@@ -27,7 +27,7 @@ def inspect(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="[NAME]",
+            metavar="NAME",
             help="A backend: show all that is stated of it.",
             autocompletion=complete_backend,
         ),

@@ -21,7 +21,7 @@ def lint(
     paths: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[PATH]...", help="Manifests; - reads one from stdin. Default: the shipped one."
+            metavar="PATH", help="Manifests; - reads one from stdin. Default: the shipped one."
         ),
     ] = None,
     form: Annotated[Format, typer.Option("--format", help="Form of the output.")] = Format.TABLE,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
 
 from cli.batch import batch
+from cli.certify import certify
 from cli.exits import Exit
 from cli.explain import explain
 from cli.info import info
@@ -39,12 +40,13 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
-_COMMANDS = {
+_COMMANDS: dict[Callable[..., None], str] = {
     resolve: "Say which backends run a layer, and why not the others.",
     explain: "Say why not, and the smallest change that would help.",
     inspect: "Show all backends, one backend, or a support matrix.",
     lint: "Check manifests and show what to correct.",
     batch: "Answer every row of a JSONL or Parquet file.",
+    certify: "Run what a manifest claims on this machine, and write evidence.",
     info: "Show versions, device and facts: what a bug report needs.",
 }
 for command, summary in _COMMANDS.items():

@@ -49,7 +49,7 @@ def change_words(change: Change) -> str:
     if change.kind is Kind.INSTALL:
         verb = "have" if change.after == "true" else "install"
         return f"{verb} {change.field}{'' if change.after == 'true' else ' ' + change.after}"
-    own = ", which is the model's own" if change.kind is Kind.MODEL else ""
+    own = " (the model's own)" if change.kind is Kind.MODEL else ""
     others = f" (or {', '.join(change.others)})" if change.others else ""
     return f"{change.field} {change.before} → {change.after}{others}{own}"
 

@@ -155,10 +155,10 @@ def _outside(constraint: Constraint, asked: Question) -> Iterator[tuple[str, Dom
 def _values(field: Field, domain: Domain, seen: Value | None) -> Iterator[Value]:
     """Yields members of a set, the nearest first, then some others; symbols last."""
     inside = domain & field.universe()
-    found: dict[Value, None] = {}
     nearest = None if seen is None else inside.nearest(seen)
-    if nearest is not None:
-        found[nearest] = None
+    if nearest != "auto" and inside.admits("auto") and not _alike(nearest, seen):
+        nearest = "auto"  # the nearest by spelling means nothing here
+    found: dict[Value, None] = {} if nearest is None else {nearest: None}
     for span in inside.spans:
         for end in (span.first_from(field.low), span.last_to(span.high or 0)):
             if end is not None and span.admits(end):
@@ -168,6 +168,11 @@ def _values(field: Field, domain: Domain, seen: Value | None) -> Iterator[Value]
         found |= dict.fromkeys(sorted(inside.names - symbols, key=str))
         found |= dict.fromkeys(sorted(inside.names & symbols, key=str))
     yield from (v for v in found if v != seen or isinstance(v, bool) is not isinstance(seen, bool))
+
+
+def _alike(a: Value | None, b: Value | None) -> bool:
+    """Whether two names are of one family: ``fp8_e5m2`` and ``fp8_e4m3``."""
+    return isinstance(a, str) and isinstance(b, str) and a[:3] == b[:3]
 
 
 # -- how to change -------------------------------------------------------------------------------

@@ -1,0 +1,92 @@
+"""What certification found: counts of what ran, what did not, and what is wrong."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from selector.report.findings import finding_lines
+from selector.report.text import BLANK, Line, Part, bad, faint, good, grid, line, strong
+from selector.report.wording import Places, counted, device_words, manifest_words
+from selector.values import Device, Finding, ManifestRef, Severity
+
+__all__ = ["certificate_lines", "nothing_ran_words", "progress_words"]
+
+_WORDS = {
+    "confirmed": "as claimed",
+    "wrong_result": "claimed, and the result is wrong",
+    "over_claim": "claimed, and refused by the kernel",
+    "under_claim": "not claimed, and right",
+    "declined": "right, and declined on purpose",
+    "silently_wrong": "rightly refused: the kernel takes it and is wrong",
+    "unjudged": "could not be judged",
+}
+
+
+def certificate_lines(
+    evidence: Mapping[str, Any], findings: Sequence[Finding], text: str, places: Places
+) -> list[Line]:
+    """What ran, entry by entry, and every finding that is more than a note.
+
+    Args:
+        evidence: the certificate as JSON values.
+        findings: what is wrong, worst first.
+        text: the manifest's text, to show its lines.
+        places: how files are named.
+    """
+    ref, device = ManifestRef(**evidence["manifest"]), Device(**evidence["device"])
+    lines = [
+        line(
+            strong(device_words(device)),
+            f" · {evidence['date']}    ",
+            faint(manifest_words(ref, places)),
+        ),
+        BLANK,
+    ]
+    lines += grid(list(_entry_rows(evidence)), indent=2, gap=2)
+    shown = [f for f in findings if f.severity is not Severity.NOTE]
+    if shown:
+        lines += [BLANK, *finding_lines(shown, {ref.file: text}, places)]
+    return [*lines, *([] if shown else [BLANK]), _verdict(evidence, findings)]
+
+
+def _entry_rows(evidence: Mapping[str, Any]) -> list[list[Part]]:
+    """One row for each entry: what its cases showed, or why it was skipped."""
+    by_entry: dict[str, Counter[str]] = {}
+    for case in evidence["cases"]:
+        by_entry.setdefault(case["backend"], Counter())[case["judgement"]] += 1
+    left = Counter(claim["backend"] for claim in evidence["untested"])
+    rows: list[list[Part]] = []
+    for name, counts in by_entry.items():
+        said = ", ".join(f"{n:,} {_WORDS[kind]}" for kind, n in counts.most_common())
+        untested = f"; {counted(left[name], 'claim')} untested" if left[name] else ""
+        rows.append([name, counted(sum(counts.values()), "case"), said + untested])
+    rows += [
+        [faint(name), "", faint(f"not run: {why}")] for name, why in evidence["skipped"].items()
+    ]
+    return rows
+
+
+def _verdict(evidence: Mapping[str, Any], findings: Sequence[Finding]) -> Line:
+    wrong = sum(f.severity is Severity.ERROR for f in findings)
+    cases = counted(len(evidence["cases"]), "case")
+    if evidence["passed"]:
+        return line(good("certified"), f": every claim that was run holds ({cases})")
+    return line(
+        bad("not certified"), f": {counted(wrong, 'claim is', 'claims are')} wrong ({cases})"
+    )
+
+
+def nothing_ran_words(evidence: Mapping[str, Any]) -> str:
+    """Why there is nothing to certify here."""
+    reasons = Counter(evidence["skipped"].values())
+    most = "; ".join(
+        f"{why} ({counted(n, 'entry', 'entries')})" for why, n in reasons.most_common(3)
+    )
+    return f"no entry of this manifest runs here: {most or 'it has none'}"
+
+
+def progress_words(done: int, backend: str) -> str:
+    """What to show while it runs."""
+    return f"{counted(done, 'case')}, {backend}"
