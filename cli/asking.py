@@ -179,7 +179,9 @@ def _put(values: dict[str, T], name: str, value: T) -> None:
 
 def _refuse_elsewhere(name: str, raw: str, manifest: Manifest) -> None:
     if name in _ASKED_OTHERWISE:
-        raise _UsageError(f"{name} is not set: say {_ASKED_OTHERWISE[name].format(raw[:40])}")
+        raise _UsageError(
+            f"{name} is no field of a layer: say {_ASKED_OTHERWISE[name].format(raw[:40])}"
+        )
     if name in manifest.derive or any(m.name == name for m in manifest.measures):
         raise _UsageError(f"{name} follows from other fields and cannot be set")
 

@@ -132,11 +132,10 @@ def _usage_words(error: Any) -> str | None:
     """Typer's own complaint, whatever class its version gives it; ``None`` for other errors."""
     if not hasattr(error, "format_message"):
         return None
-    words = str(error.format_message()).rstrip(".")
+    words = str(error.format_message()).rstrip(".").replace("Value error, ", "")
     context = getattr(error, "ctx", None)
-    if context is None:
-        return words
     if type(error).__name__ == "NoArgsIsHelpError":
         typer.echo(words, err=True)
         return f"say what to do: {', '.join(c.__name__ for c in _COMMANDS)}"
-    return f"{words[:1].lower()}{words[1:]}; see `{context.command_path} --help`"
+    path = context.command_path if context else "attnsel"
+    return f"{words[:1].lower()}{words[1:]}; see `{path} --help`"

@@ -35,7 +35,8 @@ def show_json(value: Any) -> None:
 def complain(words: str) -> None:
     """Says what is wrong, on one line of stderr."""
     _forgive(sys.stderr)
-    sys.stderr.write(f"attnsel: {visible(words).strip()}\n")
+    here = f"{Path.cwd()}{os.sep}"
+    sys.stderr.write(f"attnsel: {visible(words).strip().replace(here, '')}\n")
 
 
 def places(*files: str) -> Places:

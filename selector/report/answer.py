@@ -23,7 +23,7 @@ from selector.report.text import (
 from selector.report.wording import (
     Places,
     coercion_words,
-    condition_words,
+    conditions_words,
     counted,
     listed,
     manifest_words,
@@ -31,7 +31,6 @@ from selector.report.wording import (
 )
 from selector.values import (
     Choice,
-    Condition,
     Outcome,
     PathOff,
     Phase,
@@ -129,16 +128,18 @@ def _counts_as(resolution: Resolution) -> Iterator[list[Part]]:
 
 
 def _conditions(case: Case, manifest: Manifest) -> Iterator[list[Part]]:
-    phases: dict[Condition, list[Phase]] = {}
+    phases: dict[tuple[str, str], list[Phase]] = {}
     needed = needed_phases(case.resolution.layer)
     for phase in needed:
-        for condition in choice_of(case.resolution, phase).conditions:
-            phases.setdefault(condition, []).append(phase)
+        conditions = choice_of(case.resolution, phase).conditions
+        for field in dict.fromkeys(c.field for c in conditions):
+            for words in conditions_words([c for c in conditions if c.field == field]):
+                phases.setdefault((field, words), []).append(phase)
     label = "if"
-    for condition, where in phases.items():
-        only = where if len(needed) > 1 else ()
-        why = faint(why_unknown(condition.field, manifest, case.planning))
-        yield [_label(label), condition_words(condition, only), why]
+    for (field, words), where in phases.items():
+        only = f" (for {where[0]})" if len(where) < len(needed) else ""
+        why = faint(why_unknown(field, manifest, case.planning))
+        yield [_label(label), line(words, faint(only)), why]
         label = ""
 
 

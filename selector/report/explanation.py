@@ -12,7 +12,7 @@ from selector.report.answer import choice_lines
 from selector.report.case import Case, candidate_of, missing_phases, needed_phases
 from selector.report.changes import Prospect, Remedy, remedy, ways
 from selector.report.data import case_json, to_json
-from selector.report.failure import change_words, remedy_words
+from selector.report.failure import NO_REMEDY, change_words, remedy_words
 from selector.report.layers import group_words, heading, layer_words
 from selector.report.refusals import Refusals
 from selector.report.text import BLANK, Line, Part, bad, faint, good, grid, line, strong, warn
@@ -101,8 +101,7 @@ def _block(explanation: Explanation, selector: Selector, places: Places) -> list
 
 def _nearest(explanation: Explanation) -> list[Line]:
     if explanation.remedy is None:
-        said: Part = "no change of a layer or setting that was tried gives it a backend"
-        return [line("  ", bad("nothing fits"), "   ", said, hang=17)]
+        return [line("  ", bad("nothing fits"), "   ", NO_REMEDY, hang=17)]
     words = remedy_words(explanation.remedy)
     return [line("  ", bad("nothing fits"), "   the smallest change: ", words, hang=17)]
 

@@ -10,7 +10,10 @@ from selector.report.changes import Change, Kind, Remedy, remedy, ways
 from selector.report.layers import group_words
 from selector.report.wording import Places, listed, reasons
 
-__all__ = ["change_words", "failure_words", "remedy_words"]
+NO_REMEDY = "no change of a layer or setting that was tried gives it one"
+"""What to say when there is nothing to suggest."""
+
+__all__ = ["NO_REMEDY", "change_words", "failure_words", "remedy_words"]
 
 
 def failure_words(cases: Sequence[Case], selector: Selector, places: Places) -> str | None:
@@ -19,11 +22,11 @@ def failure_words(cases: Sequence[Case], selector: Selector, places: Places) -> 
     if not failing:
         return None
     first = failing[0]
+    lacking = f"{_lacking(failing, places)} (exit 3)"
     found = remedy(first, selector, ways(first, selector))
-    nearest = (
-        remedy_words(found) if found else "no change of a layer or setting that was tried helps"
-    )
-    return f"{_lacking(failing, places)} (exit 3); nearest: {nearest}"
+    if found is not None:
+        return f"{lacking}; nearest: {remedy_words(found)}"
+    return "; ".join((lacking, *(first.resolution.notes or (NO_REMEDY,))))
 
 
 def _lacking(failing: Sequence[Case], places: Places) -> str:
@@ -43,12 +46,9 @@ def _lacking(failing: Sequence[Case], places: Places) -> str:
 
 
 def change_words(change: Change) -> str:
-    """``block_size 128 → 64 (or 16, 32)``, ``install flashinfer-python >=0.6.14``."""
+    """``block_size 128 → 64 (or 16, 32)``, ``flashinfer-python not installed → >=0.6.14``."""
     if change.kind is Kind.POLICY:
         return f"drop --deny {change.before}"
-    if change.kind is Kind.INSTALL:
-        verb = "have" if change.after == "true" else "install"
-        return f"{verb} {change.field}{'' if change.after == 'true' else ' ' + change.after}"
     own = " (the model's own)" if change.kind is Kind.MODEL else ""
     others = f" (or {', '.join(change.others)})" if change.others else ""
     return f"{change.field} {change.before} → {change.after}{others}{own}"

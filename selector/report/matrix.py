@@ -16,7 +16,7 @@ from selector.errors import AttnselError
 from selector.report.case import USABLE, Inquiry, verdict_of
 from selector.report.data import to_json
 from selector.report.text import BLANK, Line, Part, faint, good, grid, line, markdown_table, strong
-from selector.report.wording import Places, manifest_words, wanted_words
+from selector.report.wording import Places, conditions_words, manifest_words
 from selector.values import (
     Choice,
     Condition,
@@ -49,6 +49,7 @@ _REQUEST = frozenset({"query_len", "seq_len", "context_len", "has_context", "num
 
 _GQA: dict[str, Value] = {
     "head_size": 128,
+    "v_head_size": 128,
     "dtype": "bfloat16",
     "attn_type": "decoder",
     "num_heads": 32,
@@ -295,12 +296,16 @@ def _gets_markdown(matrix: Matrix, selector: Selector, what: str) -> list[Line]:
 
 def _gets_cells(gets: Gets, selector: Selector) -> list[str]:
     both = (gets.prefill, gets.decode)
-    conditions = dict.fromkeys(c for choice in both for c in choice.conditions)
-    rest = dict.fromkeys((*choice.possible[1:2], "none")[0] for choice in both if choice.conditions)
+    rest = [(*choice.possible[1:2], "none")[0] if choice.conditions else "" for choice in both]
     return [
         gets.arch,
         gets.family,
         *(choice.backend or "none" for choice in both),
-        ", ".join(wanted_words(c) for c in conditions),
-        " / ".join(rest),
+        _both(*(" and ".join(conditions_words(choice.conditions)) for choice in both)),
+        _both(*rest),
     ]
+
+
+def _both(prefill: str, decode: str) -> str:
+    """What holds for prefill and what for decode; once, when it is the same."""
+    return prefill if prefill == decode else f"{prefill or '–'} | {decode or '–'}"

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator, Sequence
 
 from selector.manifest import Manifest
 from selector.report.case import USABLE, Case, choice_of, list_of, needed_phases, verdict_of
-from selector.report.text import BLANK, Line, Part, faint, grid, joined, line, strong
-from selector.report.wording import Places, condition_words, ordinal, reasons
+from selector.report.text import BLANK, GLUE, Line, Part, faint, grid, joined, line, strong
+from selector.report.wording import Places, conditions_words, ordinal, reasons
 from selector.values import Candidate, Outcome, Phase, Position, Rejection, Resolution, Verdict
 
 __all__ = ["Refusals"]
@@ -60,7 +60,7 @@ class Refusals:
         """All that was said of a candidate; once, where the phases agree."""
         served = [p for p in phases if not _is_unserved(verdict_of(candidate, p))]
         if served and len(served) < len(phases):
-            only = line(f"serves {served[0]} only ", faint(self.place(candidate.position)))
+            only = line(f"serves {served[0]} only{GLUE}", faint(self.place(candidate.position)))
             return joined([only, self.words(resolution, candidate, served)])
         said = {phase: tuple(self._said(resolution, candidate, phase)) for phase in phases}
         if len(set(said.values())) == 1:
@@ -82,7 +82,7 @@ class Refusals:
     def reasons(self, rejections: Sequence[Rejection]) -> Iterator[Line]:
         """Yields each reason with its line."""
         for text, position in reasons(rejections):
-            yield line(text, " ", faint(self.place(position)))
+            yield line(text, GLUE, faint(self.place(position)))
 
     def place(self, position: Position) -> str:
         """``:198`` in the manifest itself; with the file, elsewhere."""
@@ -98,8 +98,8 @@ class Refusals:
         place = self._rank(resolution, candidate.backend, phase)
         if not verdict.conditions:
             return line("eligible", place)
-        wanted = joined((condition_words(c) for c in verdict.conditions), " and ")
-        return line("eligible if ", wanted, place)
+        wanted = " and ".join(conditions_words(verdict.conditions))
+        return line(f"eligible if {wanted}", place)
 
     def _rank(self, resolution: Resolution, backend: str, phase: Phase) -> str:
         choice = choice_of(resolution, phase)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 __all__ = [
     "BLANK",
+    "GLUE",
     "Line",
     "Piece",
     "Style",
@@ -59,6 +60,9 @@ class Line(NamedTuple):
 
 
 BLANK = Line()
+
+GLUE = "\u00a0"
+"""A space at which no line is broken; it is printed as a plain one."""
 
 Part = str | Piece | Line
 
@@ -156,21 +160,36 @@ def paint(lines: Iterable[Line], *, width: int | None = None, color: bool = Fals
 
     Args:
         lines: what to show.
-        width: longest line, in characters; words are never broken. ``None``: one line each.
+        width: longest line, in characters; words are never broken, nor what :data:`GLUE` joins.
+            ``None``: one line each.
         color: mark styles with ANSI codes.
     """
     shown: list[str] = []
     for one in lines:
         cleaned = [Piece(visible(p.text), p.style) for p in one.pieces]
         rows = [cleaned] if width is None else _wrapped(cleaned, one.hang, width)
-        shown += ["".join(_painted(p, color) for p in row).rstrip() for row in rows]
+        shown += [_painted(row, color).replace(GLUE, " ").rstrip() for row in rows]
     return "".join(f"{row}\n" for row in shown)
 
 
-def _painted(piece: Piece, color: bool) -> str:
-    if not color or piece.style is Style.PLAIN or not piece.text.strip():
-        return piece.text
-    return f"\x1b[{piece.style}m{piece.text}\x1b[0m"
+def _painted(row: Iterable[Piece], color: bool) -> str:
+    """The pieces as text; neighbours of one style share their codes."""
+    runs: list[Piece] = []
+    for piece in row:
+        if runs and (runs[-1].style is piece.style or not piece.text.strip()):
+            runs[-1] = Piece(runs[-1].text + piece.text, runs[-1].style)
+        else:
+            runs.append(piece)
+    if not color:
+        return "".join(run.text for run in runs)
+    return "".join(_coded(run) for run in runs)
+
+
+def _coded(run: Piece) -> str:
+    text = run.text.rstrip()
+    if run.style is Style.PLAIN or not text:
+        return run.text
+    return f"\x1b[{run.style}m{text}\x1b[0m{run.text[len(text) :]}"
 
 
 def _wrapped(pieces: Iterable[Piece], hang: int, width: int) -> list[list[Piece]]:

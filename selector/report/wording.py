@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from selector.report.text import Line, Part, faint, line
 from selector.values import (
     Coercion,
     Condition,
     Device,
     ManifestRef,
-    Phase,
     Position,
     Rejection,
     Request,
@@ -19,7 +17,8 @@ from selector.values import (
 
 __all__ = [
     "Places",
-    "condition_words",
+    "coercion_words",
+    "conditions_words",
     "counted",
     "device_words",
     "kind_words",
@@ -30,7 +29,6 @@ __all__ = [
     "reasons",
     "rejection_words",
     "request_words",
-    "wanted_words",
 ]
 
 _KINDS = {
@@ -170,20 +168,21 @@ def nearest_words(rejection: Rejection) -> str:
     return "" if nearest is None or nearest == rejection.allowed else f" (nearest {nearest})"
 
 
-def wanted_words(condition: Condition) -> str:
-    """``flashinfer-python >=0.6.14``, ``dtype float16, bfloat16``, ``not sink true``."""
-    allowed = condition.allowed
-    if allowed.startswith("not "):
-        return f"{_label(condition.field)} is not {allowed[4:]}"
-    return f"{_label(condition.field)} {allowed}"
+def conditions_words(conditions: Sequence[Condition]) -> list[str]:
+    """``flashinfer-python >=0.6.14``, ``dtype float16, bfloat16``, ``sink is not true``.
 
-
-def condition_words(condition: Condition, phases: Sequence[Phase] = ()) -> Line:
-    """What must hold, and for which phase when not for both."""
-    parts: list[Part] = [wanted_words(condition)]
-    if len(phases) == 1:
-        parts.append(faint(f" (for {phases[0]})"))
-    return line(*parts)
+    Sets of one field stand in one text, with slashes between them: which of them applies can
+    depend on another field that is unknown.
+    """
+    sets: dict[tuple[str, bool], list[str]] = {}
+    for condition in conditions:
+        negated = condition.allowed.startswith("not ")
+        allowed = condition.allowed.removeprefix("not ")
+        sets.setdefault((condition.field, negated), []).append(allowed)
+    return [
+        f"{_label(field)} {'is not ' if negated else ''}{' / '.join(dict.fromkeys(allowed))}"
+        for (field, negated), allowed in sets.items()
+    ]
 
 
 def coercion_words(coercion: Coercion) -> str:
