@@ -13,6 +13,7 @@ from selector.values import Device, Facts, Layer, Request
 
 __all__ = ["BatchTotals", "ask", "check_space", "with_batch", "with_request"]
 
+_UNSET_UNLESS_SAID = ("block_size", "v_head_size")
 _ONE_UNLESS_SAID = ("tp_size", "pp_size", "dcp_size", "pcp_size")
 
 
@@ -49,7 +50,8 @@ def ask(
     for field in words.fields.values():
         if field.name not in values and field.role == "feature" and field.off is not None:
             values[field.name] = field.off
-    values.setdefault("block_size", UNSET)
+    for name in _UNSET_UNLESS_SAID:
+        values.setdefault(name, UNSET)
     for name in _ONE_UNLESS_SAID:
         values.setdefault(name, 1)
     _derive_sizes(layer, values)

@@ -328,7 +328,7 @@ BUILTIN: tuple[Field, ...] = (
     _size("num_heads", "Query heads on one tensor-parallel rank.", symbols=UNSET),
     _size("num_kv_heads", "KV heads on one tensor-parallel rank.", symbols=UNSET),
     _size("gqa_group", "Query heads per KV head.", symbols=UNSET),
-    _size("v_head_size", "Elements of one value head.", "v_head_size_total", symbols=UNSET),
+    _size("v_head_size", "Elements of one value head; unset: as many as head_size.", symbols=UNSET),
     _size("q_lora_rank", "MLA: rank of the query projection.", low=0, symbols=ABSENT),
     _size("kv_lora_rank", "MLA: rank of the KV latent.", low=0, symbols=ABSENT),
     _size("qk_nope_head_dim", "MLA: query/key elements without rotary.", low=0, symbols=ABSENT),
