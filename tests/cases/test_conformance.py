@@ -12,7 +12,10 @@ from typer.testing import CliRunner
 from cli.main import app
 from selector import Facts, Layer, Policy, Selector, find_device
 
-CASES = [json.loads(line) for line in Path(__file__).with_name("conformance.jsonl").open()]
+CASES = [
+    json.loads(line)
+    for line in Path(__file__).with_name("conformance.jsonl").read_text().splitlines()
+]
 NOT_LAYER = {"arch", "gpu", "cap_major", "cap_minor", "query_len", "seq_len", "backend", "deny"}
 FACTS = {"torch", "flashinfer-python"}
 
@@ -60,9 +63,7 @@ def test_command_line(case: dict[str, Any]) -> None:
         elif name == "deny":
             args += ["--deny", *value]
         elif name not in NOT_LAYER:
-            shown = {True: "true", False: "false"}.get(value, value) if isinstance(value, bool) else value
-            text = "none" if name in FACTS and value is None else "unset" if value is None else shown
-            args += ["--set", f"{name}={text}"]
+            args += ["--set", f"{name}={spelled(name, value)}"]
     result = CliRunner().invoke(app, args)
     expected = case["answer"]
     both = expected["prefill_backend"] and expected["decode_backend"]
@@ -74,6 +75,13 @@ def test_command_line(case: dict[str, Any]) -> None:
         "decode_backend": answer["decode"]["backend"],
         "phase": answer["phase"],
     } == expected
+
+
+def spelled(name: str, value: object) -> str:
+    """A JSON value as one types it after ``--set``."""
+    if value is None:
+        return "none" if name in FACTS else "unset"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
@@ -94,7 +102,7 @@ def test_batch(suffix: str, tmp_path: Path) -> None:
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
     if path.suffix == ".jsonl":
-        return [json.loads(line) for line in path.open()]
+        return [json.loads(line) for line in path.read_text().splitlines()]
     from pyarrow import parquet
 
     rows: list[dict[str, Any]] = parquet.read_table(path).to_pylist()
