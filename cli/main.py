@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Annotated, Any
 
 import typer
@@ -49,8 +50,28 @@ _COMMANDS: dict[Callable[..., None], str] = {
     certify: "Run what a manifest claims on this machine, and write evidence.",
     info: "Show versions, device and facts: what a bug report needs.",
 }
-for command, summary in _COMMANDS.items():
-    app.command(short_help=summary)(command)
+
+
+def _until_nobody_reads(command: Callable[..., None]) -> Callable[..., None]:
+    """The command, which ends quietly when whoever reads its output has seen enough."""
+
+    @wraps(command)
+    def run(*arguments: Any, **options: Any) -> None:
+        try:
+            try:
+                command(*arguments, **options)
+            finally:
+                sys.stdout.flush()
+        except BrokenPipeError:
+            # Python must not complain either, when it flushes at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(Exit.BROKEN_PIPE) from None
+
+    return run
+
+
+for _command, _summary in _COMMANDS.items():
+    app.command(short_help=_summary)(_until_nobody_reads(_command))
 
 
 def _show_version(wanted: bool) -> None:
@@ -75,20 +96,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and gives the exit code; errors are one line on stderr."""
     try:
         result = app(arguments, prog_name="attnsel", standalone_mode=False)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        return _leave_pipe()
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
     except Exception as error:
         return _fail(error)
     return result if isinstance(result, int) else Exit.FINE
-
-
-def _leave_pipe() -> int:
-    """Whoever read the output has seen enough; Python must not complain when it closes stdout."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return Exit.BROKEN_PIPE
 
 
 def _fail(error: Exception) -> int:

@@ -1,13 +1,14 @@
 """What would have to change for a backend to run a layer. Asks the resolver; decides nothing.
 
 A change is named only after the resolver, asked again with the change made, has said that it
-suffices. The search goes breadth first over nearest accepted values, so what it finds has the
-fewest changes among those tried.
+suffices. The search tries nearest accepted values, cheapest combination first: those that leave the
+model as it is, then those with the fewest changes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from heapq import heappop, heappush
 from types import MappingProxyType
 
 import msgspec
@@ -58,7 +59,7 @@ class Prospect(msgspec.Struct, frozen=True):
         backend: its name.
         position: where the manifest defines it.
         phases: the phases it runs once ``changes`` are made; none when nothing helps.
-        changes: the fewest found.
+        changes: the fewest found, those of the model avoided where possible.
         obstacles: what no change mends, in the phases that stay refused.
     """
 
@@ -198,23 +199,26 @@ class _Search:
         return tuple(dict.fromkeys(fixed or said))
 
     def _search(self, goal: tuple[Phase, ...]) -> tuple[_Step, ...] | None:
-        frontier: list[tuple[tuple[_Step, ...], Inquiry]] = [((), self.start)]
+        """The cheapest steps found: those that leave the model as it is, then the fewest."""
+        queue: list[tuple[int, int, int, tuple[_Step, ...], Inquiry]] = [(0, 0, 0, (), self.start)]
         seen: set[frozenset[tuple[str, str]]] = set()
-        tries = 0
-        while frontier and len(frontier[0][0]) <= _MOST_CHANGES:
-            following: list[tuple[tuple[_Step, ...], Inquiry]] = []
-            for steps, inquiry in frontier:
-                tries += 1
-                refused = self._refusal(inquiry, goal)
-                if refused == [] or tries > _MOST_TRIES:
-                    return steps if refused == [] else None
-                for step in self._steps(inquiry, refused or []):
-                    made = frozenset(_key(s.option) for s in (*steps, step))
-                    repeated = any(s.option.field == step.option.field for s in steps)
-                    if made not in seen and not repeated:
-                        seen.add(made)
-                        following.append(((*steps, step), step.option.apply(inquiry)))
-            frontier = following
+        for _ in range(_MOST_TRIES):
+            if not queue:
+                break
+            _, _, _, steps, inquiry = heappop(queue)
+            refused = self._refusal(inquiry, goal)
+            if refused == []:
+                return steps
+            if len(steps) == _MOST_CHANGES:
+                continue
+            for step in self._steps(inquiry, refused or []):
+                longer = (*steps, step)
+                made = frozenset(_key(s.option) for s in longer)
+                repeated = any(s.option.field == step.option.field for s in steps)
+                if made not in seen and not repeated:
+                    seen.add(made)
+                    cost = sum(s.option.kind is Kind.MODEL for s in longer), len(longer), len(seen)
+                    heappush(queue, (*cost, longer, step.option.apply(inquiry)))
         return None
 
     def _steps(

@@ -1,0 +1,91 @@
+"""The schemas say exactly what the value types hold, each field with a description."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from jsonschema import Draft202012Validator
+
+from selector import values
+from selector.schema import load_schema
+
+NAMES = ("resolution", "finding", "request")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_schemas_are_schemas(name: str) -> None:
+    Draft202012Validator.check_schema(load_schema(name))
+
+
+def fields(schema: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(schema, list):
+        for part in schema:
+            yield from fields(part)
+    elif isinstance(schema, dict):
+        yield from schema.get("properties", {}).items()
+        for part in schema.values():
+            yield from fields(part)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_field_is_described_and_every_object_is_closed(name: str) -> None:
+    schema = load_schema(name)
+    for field, stated in fields(schema):
+        if not (isinstance(stated, dict) and stated.keys() & {"type", "$ref", "anyOf", "enum"}):
+            continue
+        assert stated.get("description", "").strip(), field
+        if stated.get("type") == "object":
+            assert "additionalProperties" in stated, field
+
+
+@pytest.mark.parametrize(
+    ("definition", "struct"),
+    [
+        ("resolution", values.Resolution),
+        ("choice", values.Choice),
+        ("candidate", values.Candidate),
+        ("verdict", values.Verdict),
+        ("rejection", values.Rejection),
+        ("condition", values.Condition),
+        ("coercion", values.Coercion),
+        ("path_off", values.PathOff),
+    ],
+)
+def test_definitions_hold_the_fields_of_the_types(
+    definition: str, struct: type[msgspec.Struct]
+) -> None:
+    stated = load_schema("resolution")["$defs"][definition]
+    extra = {"model"} if definition == "resolution" else set()
+    assert stated["properties"].keys() - extra == set(struct.__struct_fields__)
+    assert set(stated["required"]) == set(struct.__struct_fields__)
+
+
+def test_enums_and_other_structs() -> None:
+    definitions = load_schema("resolution")["$defs"]
+    assert definitions["verdict"]["properties"]["outcome"]["enum"] == [
+        *("selected", "eligible", "conditional", "denied", "pinned", "unavailable", "unsupported")
+    ]
+    assert set(definitions["verdict"]["properties"]["outcome"]["enum"]) == set(values.Outcome)
+    origins = definitions["model"]["properties"]["origins"]["additionalProperties"]["enum"]
+    assert set(origins) == set(values.Origin)
+    finding = load_schema("finding")["$defs"]["finding"]["properties"]
+    assert finding.keys() == set(values.Finding.__struct_fields__)
+    assert set(finding["severity"]["enum"]) == set(values.Severity)
+    assert load_schema("request")["properties"].keys() == set(values.Request.__struct_fields__)
+
+
+@pytest.mark.parametrize(
+    ("request_", "good"),
+    [
+        ({"query_len": 1, "seq_len": 5, "speculative_tokens": 2}, True),
+        ({}, True),
+        ({"query_len": None}, True),
+        ({"query_len": 0}, False),
+        ({"tokens": 3}, False),
+    ],
+)
+def test_requests(request_: dict[str, object], good: bool) -> None:
+    assert Draft202012Validator(load_schema("request")).is_valid(request_) is good
