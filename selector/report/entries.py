@@ -239,6 +239,10 @@ def entry_lines(entry: Entry, manifest: Manifest, places: Places) -> list[Line]:
     shared = _shared(data["states"])
     lines += _statement_lines("accepts", shared, places)
     for phase, stated in data["states"].items():
+        if stated["disabled"]:
+            at = faint("   " + _place(stated["position"], places))
+            lines += [BLANK, line("  ", warn(f"{phase} is switched off"), at)]
+            lines.append(line("    ", stated["rationale"] or "", hang=4))
         own = {name: rules for name, rules in stated["accepts"].items() if name not in shared}
         lines += _statement_lines(f"accepts for {phase}", own, places)
     lines += _rule_lines(data["states"], places)

@@ -16,7 +16,7 @@ from selector.fields import BUILTIN, Field, show
 from selector.judge import coerced
 from selector.manifest import Entry, Manifest
 from selector.report.case import Inquiry, Shard
-from selector.rules import Constraint, Question, Test
+from selector.rules import Answer, Constraint, FirstMatch, Question, Test
 from selector.values import Facts, Layer, Phase, Rejection, Request
 
 __all__ = ["Kind", "Option", "immovable", "options"]
@@ -100,11 +100,12 @@ def options(
         inquiry.device, inquiry.layer, inquiry.facts, closed_world=inquiry.closed_world
     )
     asked = coerced(entry, with_request(manifest, bound.question, inquiry.request))
-    found: list[Option] = []
+    found: dict[tuple[str, str], Option] = {}
     for name, domain in _wanted(entry, phase, rejection, asked):
         if name not in _FIXED and name not in manifest.derive and name not in manifest.facts:
-            found += _set(name, domain, asked, shard)
-    return tuple(found[: _MOST_VALUES + 1])
+            for option in _set(name, domain, asked, shard):
+                found.setdefault((option.field, option.after), option)
+    return tuple(found.values())
 
 
 # -- which values would do -----------------------------------------------------------------------
@@ -113,40 +114,44 @@ def options(
 def _wanted(
     entry: Entry, phase: Phase, rejection: Rejection, asked: Question
 ) -> Iterator[tuple[str, Domain]]:
-    """Yields fields and the values that they would have to take."""
+    """Yields fields and the values that they would have to take, one field at a time."""
+    name = rejection.field
     spec = entry.phases[phase]
-    if rejection.field is not None:
-        tests = [
-            *_accept_tests(entry, phase, rejection),
-            *_constraint_tests(entry, phase, rejection),
-        ]
-        domain = EMPTY
-        for test in tests:
-            domain = domain | test.allowed.within(asked)[1]
-        yield rejection.field, domain
-        return
+    if name is not None and rejection.code == name.upper() and name in spec.accepts:
+        yield from _accepted(spec.accepts[name], rejection, asked)
     for constraint in spec.constraints:
-        if constraint.code == rejection.code and constraint.position == rejection.position:
+        if constraint.code == rejection.code and constraint.reason == (rejection.reason or ""):
+            if name is not None:
+                yield name, _required(constraint, name, asked)
             yield from _outside(constraint, asked)
 
 
-def _accept_tests(entry: Entry, phase: Phase, rejection: Rejection) -> Iterator[Test]:
-    name = str(rejection.field)
-    accepted = entry.phases[phase].accepts.get(name)
-    for rule in accepted.rules if accepted and rejection.code == name.upper() else ():
+def _accepted(
+    rules: FirstMatch[Test], rejection: Rejection, asked: Question
+) -> Iterator[tuple[str, Domain]]:
+    """Yields the set that refused the field, and what would lead to a case that accepts it."""
+    for rule in rules.rules:
         if rule.result.position == rejection.position:
-            yield rule.result
+            yield rule.result.field, rule.result.allowed.within(asked)[1]
+    for rule in rules.rules:
+        if rule.result.answer(asked) is not Answer.NO:
+            for test in rule.when.tests:
+                if test.answer(asked) is not Answer.YES:
+                    yield test.field, test.allowed.within(asked)[1]
 
 
-def _constraint_tests(entry: Entry, phase: Phase, rejection: Rejection) -> Iterator[Test]:
-    for constraint in entry.phases[phase].constraints:
-        if constraint.code == rejection.code and constraint.reason == (rejection.reason or ""):
-            every = (constraint.require, *constraint.any_of)
-            yield from (t for w in every for t in w.tests if t.field == rejection.field)
+def _required(constraint: Constraint, name: str, asked: Question) -> Domain:
+    """The values of a field that a constraint asks for."""
+    domain = EMPTY
+    for when in (constraint.require, *constraint.any_of):
+        for test in when.tests:
+            if test.field == name:
+                domain = domain | test.allowed.within(asked)[1]
+    return domain
 
 
 def _outside(constraint: Constraint, asked: Question) -> Iterator[tuple[str, Domain]]:
-    """Yields, for a combination that must never be, each field and the values that avoid it."""
+    """Yields each field that a constraint is about, and the values for which it says nothing."""
     for test in constraint.when.tests:
         universe = asked.vocabulary.fields[test.field].universe()
         yield test.field, universe - test.allowed.within(asked)[1]

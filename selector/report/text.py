@@ -196,14 +196,15 @@ def _wrapped(pieces: Iterable[Piece], hang: int, width: int) -> list[list[Piece]
     """Rows of pieces, broken at spaces only; a word longer than the width stands alone."""
     hang = hang if hang <= width * 2 // 3 else 4
     rows: list[list[Piece]] = [[]]
-    used = 0
+    used, filled = 0, False
     for word in _words(pieces):
         length = sum(len(p.text) for p in word)
-        if used + length > width and used > hang and word[0].text.strip():
+        blank = not word[0].text.strip()
+        if used + length > width and filled and not blank:
             rows.append([Piece(" " * hang)])
-            used = hang
+            used, filled = hang, False
         rows[-1] += word
-        used += length
+        used, filled = used + length, filled or not blank
     return rows
 
 
