@@ -53,11 +53,15 @@ def find_device(text: str) -> Device:
     try:
         return Device("cuda", capability_text(parse_capability(text)))
     except ValueRefusedError:
-        return find_gpu(text)
+        return find_gpu(text, "architecture or GPU")
 
 
-def find_gpu(text: str) -> Device:
+def find_gpu(text: str, what: str = "GPU") -> Device:
     """The device of a product: ``H200``, ``RTX PRO 6000``, ``NVIDIA A100-SXM4-80GB``.
+
+    Args:
+        text: the name, or a longer one that holds it.
+        what: what the text was to name, for the error.
 
     Raises:
         UnknownDeviceError: no such product, or the name is that of several.
@@ -72,9 +76,9 @@ def find_gpu(text: str) -> Device:
     for name, meant in _table()["ambiguous"].items():
         if _match(words, _words(name)) and (best is None or best[0] <= len(_words(name))):
             listed = ", ".join(f"{p} ({_capability_of(p)})" for p in meant)
-            raise UnknownDeviceError(f'GPU "{text}" can be {listed}; say which')
+            raise UnknownDeviceError(f'GPU "{text[:60]}" can be {listed}; say which')
     if best is None:
-        raise UnknownDeviceError(f'unknown GPU "{text[:60]}"{_hint(text)}')
+        raise UnknownDeviceError(f'unknown {what} "{text[:60]}"{_hint(text)}')
     _, product, row = best
     return Device(row["platform"], row["capability"], product)
 

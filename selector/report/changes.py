@@ -14,6 +14,7 @@ from types import MappingProxyType
 import msgspec
 
 from selector.binding import Selector
+from selector.devices import known_capabilities
 from selector.errors import AttnselError
 from selector.report.case import (
     USABLE,
@@ -25,9 +26,9 @@ from selector.report.case import (
     verdict_of,
 )
 from selector.report.options import Kind, Option, immovable, options
-from selector.values import Candidate, Phase, Policy, Position, Rejection, Resolution
+from selector.values import Candidate, Device, Phase, Policy, Position, Rejection, Resolution
 
-__all__ = ["Change", "Kind", "Prospect", "Remedy", "Way", "remedy", "ways"]
+__all__ = ["Change", "Kind", "Prospect", "Remedy", "Way", "elsewhere", "remedy", "ways"]
 
 _MOST_CHANGES = 4
 _MOST_TRIES = 80
@@ -95,6 +96,11 @@ class Remedy(msgspec.Struct, frozen=True):
     changes: tuple[Change, ...]
     backends: dict[Phase, str]
 
+    @property
+    def touches_model(self) -> bool:
+        """Whether the model itself would have to be another."""
+        return any(change.kind is Kind.MODEL for change in self.changes)
+
 
 def ways(case: Case, selector: Selector) -> list[Way]:
     """How far every candidate is that is refused in a phase the layer needs; nearest first."""
@@ -128,6 +134,20 @@ def remedy(case: Case, selector: Selector, found: Sequence[Way]) -> Remedy | Non
         backends = {p: str(choice_of(answer, p).backend) for p in missing}
         return Remedy(_sure(way.prospect, backends), backends)
     return None
+
+
+def elsewhere(case: Case, selector: Selector) -> tuple[str, ...]:
+    """The architectures on which the same question has an answer."""
+    found: list[str] = []
+    for arch in (*known_capabilities(), "cpu"):
+        device = Device("cpu") if arch == "cpu" else Device("cuda", arch)
+        try:
+            answer = msgspec.structs.replace(case.inquiry, device=device).resolve(selector)
+        except AttnselError:
+            continue
+        if not missing_phases(answer):
+            found.append(arch)
+    return tuple(found)
 
 
 def _sure(prospect: Prospect, backends: dict[Phase, str]) -> tuple[Change, ...]:

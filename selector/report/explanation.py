@@ -10,9 +10,9 @@ import msgspec
 from selector.binding import Selector
 from selector.report.answer import choice_lines
 from selector.report.case import Case, candidate_of, missing_phases, needed_phases
-from selector.report.changes import Prospect, Remedy, remedy, ways
+from selector.report.changes import Prospect, Remedy, elsewhere, remedy, ways
 from selector.report.data import case_json, to_json
-from selector.report.failure import NO_REMEDY, change_words, remedy_words
+from selector.report.failure import change_words, help_words
 from selector.report.layers import group_words, heading, layer_words
 from selector.report.refusals import Refusals
 from selector.report.text import BLANK, Line, Part, bad, faint, good, grid, line, strong, warn
@@ -43,11 +43,13 @@ class Explanation(msgspec.Struct, frozen=True):
         prospects: refused candidates, nearest first.
         remedy: the smallest change after which nothing is lacking; ``None`` when nothing is, or
             when no change tried helps.
+        elsewhere: the architectures on which the layer runs as it is, when it does not here.
     """
 
     case: Case
     prospects: tuple[Prospect, ...]
     remedy: Remedy | None
+    elsewhere: tuple[str, ...] = ()
 
 
 def explain(case: Case, selector: Selector) -> Explanation:
@@ -55,7 +57,8 @@ def explain(case: Case, selector: Selector) -> Explanation:
     found = ways(case, selector)
     lacking = missing_phases(case.resolution)
     mended = remedy(case, selector, found) if lacking else None
-    return Explanation(case, tuple(way.prospect for way in found), mended)
+    others = elsewhere(case, selector) if lacking else ()
+    return Explanation(case, tuple(way.prospect for way in found), mended, others)
 
 
 def explanation_json(explanations: Sequence[Explanation]) -> dict[str, Any]:
@@ -65,6 +68,7 @@ def explanation_json(explanations: Sequence[Explanation]) -> dict[str, Any]:
             "resolution": case_json(e.case),
             "prospects": to_json(e.prospects),
             "remedy": to_json(e.remedy),
+            "elsewhere": list(e.elsewhere),
         }
         for e in explanations
     ]
@@ -100,10 +104,8 @@ def _block(explanation: Explanation, selector: Selector, places: Places) -> list
 
 
 def _nearest(explanation: Explanation) -> list[Line]:
-    if explanation.remedy is None:
-        return [line("  ", bad("nothing fits"), "   ", NO_REMEDY, hang=17)]
-    words = remedy_words(explanation.remedy)
-    return [line("  ", bad("nothing fits"), "   the smallest change: ", words, hang=17)]
+    words = help_words(explanation.remedy, explanation.elsewhere)
+    return [line("  ", bad("nothing fits"), "   ", "; ".join(words), hang=17)]
 
 
 def _eligible(explanation: Explanation, refusals: Refusals) -> list[list[Part]]:

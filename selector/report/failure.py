@@ -6,14 +6,11 @@ from collections.abc import Sequence
 
 from selector.binding import Selector
 from selector.report.case import Case, candidate_of, missing_phases, verdict_of
-from selector.report.changes import Change, Kind, Remedy, remedy, ways
+from selector.report.changes import Change, Kind, Remedy, elsewhere, remedy, ways
 from selector.report.layers import group_words
 from selector.report.wording import Places, listed, reasons
 
-NO_REMEDY = "no change of a layer or setting that was tried gives it one"
-"""What to say when there is nothing to suggest."""
-
-__all__ = ["NO_REMEDY", "change_words", "failure_words", "remedy_words"]
+__all__ = ["change_words", "failure_words", "help_words", "remedy_words"]
 
 
 def failure_words(cases: Sequence[Case], selector: Selector, places: Places) -> str | None:
@@ -22,11 +19,22 @@ def failure_words(cases: Sequence[Case], selector: Selector, places: Places) -> 
     if not failing:
         return None
     first = failing[0]
-    lacking = f"{_lacking(failing, places)} (exit 3)"
     found = remedy(first, selector, ways(first, selector))
-    if found is not None:
-        return f"{lacking}; nearest: {remedy_words(found)}"
-    return "; ".join((lacking, *(first.resolution.notes or (NO_REMEDY,))))
+    said = [f"{_lacking(failing, places)} (exit 3)", *first.resolution.notes]
+    return "; ".join([*said, *help_words(found, elsewhere(first, selector))])
+
+
+def help_words(found: Remedy | None, archs: Sequence[str]) -> list[str]:
+    """What would help: the nearest change, and where the layer runs as it is.
+
+    Args:
+        found: the smallest change, if there is one.
+        archs: architectures that run the layer.
+    """
+    words = [f"nearest: {remedy_words(found)}" if found else "no setting that was tried helps"]
+    if archs and (found is None or found.touches_model):
+        words.append(f"as it is, it runs on {', '.join(archs)}")
+    return words
 
 
 def _lacking(failing: Sequence[Case], places: Places) -> str:

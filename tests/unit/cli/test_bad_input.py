@@ -15,7 +15,7 @@ BARE = ("resolve", "--arch", "12.0", "--set")
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("resolve", "--arch", "hopper", "--set", GQA), "hopper"),
+        (("resolve", "--arch", "hopper", "--set", GQA), 'unknown architecture or GPU "hopper"'),
         (("resolve", "--gpu", "B2000", "--set", GQA), "did you mean B200 (10.0)?"),
         (("resolve", "--gpu", "", "--set", GQA), "unknown GPU"),
         (("resolve", "--arch", "12.0", "--gpu", "H200"), "--arch and --gpu"),

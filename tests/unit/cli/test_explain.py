@@ -81,15 +81,17 @@ def test_the_smallest_change_when_nothing_fits(run: Run, small: list[str]) -> No
     ran = run("explain", "--arch", "12.0", "--set", layer, *small)
     assert ran.code == 3
     row = next(r for r in ran.out.splitlines() if "nothing fits" in r)
-    assert "the smallest change: " in row
-    assert row.split("the smallest change: ")[1] in ran.complaint
+    assert "nearest: " in row
+    assert row.split("nearest: ")[1] in ran.complaint
     assert "math eligible" in row
 
 
 def test_nothing_fits_and_nothing_helps(run: Run, small: list[str]) -> None:
     ran = run("explain", "--arch", "7.5", "--set", SPARSE, *small)
     assert ran.code == 3
-    assert "no change of a layer or setting that was tried gives it one" in ran.complaint
+    assert ran.complaint.endswith(
+        "no setting that was tried helps; as it is, it runs on 10.0, 10.3, 12.0, 12.1"
+    )
     assert "nothing fits" in ran.out
 
 

@@ -135,7 +135,7 @@ def test_an_unknown_capability_says_what_is_known(run: Run, small: list[str]) ->
     assert ran.code == 3
     note = "compute capability 13.0 is not known here; the newest known is 12.1"
     assert note in row(ran.out, "note")
-    assert ran.complaint.endswith(note)
+    assert f"(exit 3); {note}; " in ran.complaint
 
 
 def test_a_forced_backend_runs_or_says_why_not(run: Run, small: list[str]) -> None:
