@@ -167,7 +167,8 @@ def read_settings(manifest: Manifest, settings: Iterable[str]) -> _Settings:
         else:
             known = manifest.vocabulary.field(name)
             _refuse_elsewhere(known.name, raw, manifest)
-            _put(fields, known.name, known.read(raw))
+            nothing = raw.lower() in ("none", "null") and known.symbols
+            _put(fields, known.name, known.read(None if nothing else raw))
     return _Settings(fields, facts)
 
 
@@ -236,7 +237,12 @@ def _with_fields(group: LayerGroup, fields: Mapping[str, Value | Domain]) -> Lay
 
     from selector.values import Layer, Origin
 
-    layer = Layer(MappingProxyType({**group.layer.fields, **fields}))
+    own = dict(group.layer.fields)
+    if fields.keys() & {"num_heads", "num_kv_heads"}:
+        own.pop("gqa_group", None)  # follows from them
+    if "head_size" in fields and own.get("v_head_size") == own.get("head_size"):
+        own.pop("v_head_size", None)  # values are as wide as keys
+    layer = Layer(MappingProxyType({**own, **fields}))
     origins = {**group.origins, **dict.fromkeys(fields, Origin.FLAG)}
     return msgspec.structs.replace(group, layer=layer, origins=MappingProxyType(origins))
 

@@ -17,7 +17,7 @@ from selector.judge import coerced
 from selector.manifest import Entry, Manifest
 from selector.report.case import Inquiry, Shard
 from selector.rules import Answer, Constraint, FirstMatch, Question, Test
-from selector.values import Facts, Layer, Phase, Rejection, Request
+from selector.values import Layer, Phase, Rejection, Request
 
 __all__ = ["Kind", "Option", "immovable", "options"]
 
@@ -293,11 +293,7 @@ def _installs(rejection: Rejection, manifest: Manifest) -> Iterator[Option]:
 
 
 def _knower(name: str, value: str | bool) -> Callable[[Inquiry], Inquiry]:
-    def apply(inquiry: Inquiry) -> Inquiry:
-        facts = Facts(MappingProxyType({**inquiry.facts.values, name: value}))
-        return msgspec.structs.replace(inquiry, facts=facts)
-
-    return apply
+    return lambda inquiry: inquiry.with_fact(name, value)
 
 
 def _version_within(specifier: str) -> str | None:
