@@ -49,6 +49,9 @@ class Refusals:
             left = {p: v for p, v in verdicts.items() if v.outcome is not Outcome.SELECTED}
             if left:
                 words = self.words(case.resolution, candidate, tuple(left))
+                (first, verdict), *more = left.items()
+                if len(needed) > 1 and not more and not _is_unserved(verdict):
+                    words = line(faint(f"{first}: "), words)  # the other phase is chosen
                 rows.append((_nearness(left.values()), [candidate.backend, words]))
         if not rows:
             return []
