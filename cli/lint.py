@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cli.exits import Exit
-from cli.options import Format
 
 if TYPE_CHECKING:
     from selector.document import Document
 
 __all__ = ["lint"]
+
+
+class LintFormat(StrEnum):
+    """Form of the output."""
+
+    TEXT = "text"
+    JSON = "json"
 
 
 def lint(
@@ -24,7 +31,9 @@ def lint(
             metavar="PATH", help="Manifests; - reads one from stdin. Default: the shipped one."
         ),
     ] = None,
-    form: Annotated[Format, typer.Option("--format", help="Form of the output.")] = Format.TABLE,
+    form: Annotated[
+        LintFormat, typer.Option("--format", help="Form of the output.")
+    ] = LintFormat.TEXT,
 ) -> None:
     """Check manifests and show what to correct.
 
@@ -44,7 +53,7 @@ def lint(
             complain(f"{path}: {(error.strerror or str(error)).lower()}")
             unreadable += 1
     findings = sorted(finding for document in documents for finding in document.findings)
-    if form is Format.JSON:
+    if form is LintFormat.JSON:
         show_json(findings_json(findings))
     elif documents:
         texts = {document.file: document.text for document in documents}
