@@ -27,6 +27,7 @@ from selector.values import (
     Model,
     Outcome,
     Phase,
+    Resolution,
     Verdict,
 )
 
@@ -99,12 +100,23 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Gets(msgspec.Struct, frozen=True):
-    """What a layer gets on an architecture, with everything unknown taken as such."""
+    """What a layer gets on an architecture, with everything unknown taken as such.
+
+    Attributes:
+        arch: the architecture.
+        family: what its products are called together.
+        prefill: the choice for prefill.
+        decode: the choice for decode.
+        prefill_else: the next choice that asks for nothing that the first asks for.
+        decode_else: the same, for decode.
+    """
 
     arch: str
     family: str
     prefill: Choice
     decode: Choice
+    prefill_else: str | None
+    decode_else: str | None
 
 
 class Matrix(msgspec.Struct, frozen=True):
@@ -196,11 +208,23 @@ class _Judge:
         """What the layer is given on one architecture."""
         layer = self.layer or Layer.of(**_GQA, kv_cache_dtype="auto")
         answer = Inquiry(_device(arch), layer, self.facts).resolve(self.selector)
-        return Gets(arch, _family(arch), answer.prefill, answer.decode)
+        rest = (_fallback(answer, phase) for phase in Phase)
+        return Gets(arch, _family(arch), answer.prefill, answer.decode, *rest)
 
 
 _Pair = tuple[Verdict, Verdict]
 _REFUSED = (Verdict(Outcome.UNSUPPORTED), Verdict(Outcome.UNSUPPORTED))
+
+
+def _fallback(answer: Resolution, phase: Phase) -> str | None:
+    """What is chosen when none of the first choice's conditions can be met."""
+    choice = choice_of(answer, phase)
+    asked_for = {c.field for c in choice.conditions}
+    for name in choice.possible[1:]:
+        conditions = verdict_of(candidate_of(answer, name), phase).conditions
+        if not asked_for & {c.field for c in conditions}:
+            return name
+    return None
 
 
 def _layer(mla: bool, sparse: bool, open_: bool) -> Layer:
@@ -296,13 +320,14 @@ def _gets_markdown(matrix: Matrix, selector: Selector, what: str) -> list[Line]:
 
 def _gets_cells(gets: Gets, selector: Selector) -> list[str]:
     both = (gets.prefill, gets.decode)
-    rest = [(*choice.possible[1:2], "none")[0] if choice.conditions else "" for choice in both]
+    rest = (gets.prefill_else, gets.decode_else)
+    named = [(r or "none") if c.conditions else "" for r, c in zip(rest, both, strict=True)]
     return [
         gets.arch,
         gets.family,
         *(choice.backend or "none" for choice in both),
         _both(*(" and ".join(conditions_words(choice.conditions)) for choice in both)),
-        _both(*rest),
+        _both(*named),
     ]
 
 
