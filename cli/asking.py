@@ -12,9 +12,9 @@ from selector.errors import AttnselError, ContradictionError, UnknownDeviceError
 if TYPE_CHECKING:
     from cli.options import FactsFrom
     from selector.binding import Selector
+    from selector.changes.case import Case, Shard
     from selector.domains import Domain, Value
     from selector.manifest import Manifest
-    from selector.report.case import Case, Shard
     from selector.values import Device, Facts, Layer, LayerGroup, Model, Policy, Request
 
 __all__ = ["Asked", "Flags", "ask_all", "layers_of", "read_settings"]
@@ -62,7 +62,7 @@ def ask_all(flags: Flags) -> Asked:
         OSError: a file cannot be read.
     """
     from selector.binding import Selector
-    from selector.report.case import Case, Inquiry, rarest_first
+    from selector.changes.case import Case, Inquiry, rarest_first
 
     request = _request(flags)
     device, elsewhere = _device(flags)

@@ -43,7 +43,8 @@ def batch(
 ) -> None:
     """Answer every row of a file: attnsel batch rows.jsonl --out answers.jsonl.
 
-    Adds decode_backend, prefill_backend, prefill_path, phase, conditions, rejections and error.
+    Adds decode_backend, prefill_backend, prefill_path, phase, missing, conditions,
+    rejections and error.
     A row that cannot be read gets an error; the exit code is then 1.
     """
     from selector.binding import Selector
@@ -70,7 +71,7 @@ def _counted(rows: Iterable[dict[str, Any]], counts: dict[str, int]) -> Iterator
         counts["rows"] += 1
         if row.get("error"):
             counts["errors"] += 1
-        elif row.get("decode_backend") is None or row.get("prefill_backend") is None:
+        elif row.get("missing"):
             counts["none"] += 1
         yield row
 
@@ -174,7 +175,8 @@ def _schema(arrow: Any, chunk: list[dict[str, Any]]) -> Any:
         ("decode_backend", "prefill_backend", "prefill_path", "phase", "rejections", "error"),
         arrow.string(),
     )
-    fixed = {**text, "conditions": arrow.list_(arrow.string())}
+    lists = dict.fromkeys(("missing", "conditions"), arrow.list_(arrow.string()))
+    fixed = {**text, **lists}
     columns = dict.fromkeys(k for row in chunk for k in row)
     inferred = arrow.Table.from_pylist([{k: r.get(k) for k in columns} for r in chunk]).schema
     return arrow.schema([arrow.field(k, fixed.get(k, inferred.field(k).type)) for k in columns])

@@ -357,9 +357,17 @@ class Resolution(msgspec.Struct, frozen=True):
         return self.decode.backend if self.phase is Phase.DECODE else self.prefill.backend
 
     @property
-    def complete(self) -> bool:
-        """Whether both phases have a backend."""
-        return self.prefill.backend is not None and self.decode.backend is not None
+    def needed(self) -> tuple[Phase, ...]:
+        """The phases the layer goes through: encoders see all tokens at once and never decode."""
+        if self.layer.get("attn_type") in ("encoder", "encoder_only"):
+            return (Phase.PREFILL,)
+        return (Phase.PREFILL, Phase.DECODE)
+
+    @property
+    def missing(self) -> tuple[Phase, ...]:
+        """The phases that the layer needs and no backend runs."""
+        chosen = {Phase.PREFILL: self.prefill.backend, Phase.DECODE: self.decode.backend}
+        return tuple(phase for phase in self.needed if chosen[phase] is None)
 
 
 class Origin(StrEnum):

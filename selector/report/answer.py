@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from selector.changes.case import Case, candidate_of, choice_of, list_of, verdict_of
 from selector.manifest import Manifest
-from selector.report.case import Case, candidate_of, choice_of, list_of, needed_phases, verdict_of
 from selector.report.layers import group_words, heading, layer_words
 from selector.report.refusals import Refusals
 from selector.report.text import (
@@ -81,7 +81,7 @@ def choice_lines(case: Case, manifest: Manifest, places: Places) -> list[Line]:
     """The decision for each phase, and what this request counts as."""
     rows: list[list[Part]] = []
     before: Choice | None = None
-    for phase in needed_phases(case.resolution.layer):
+    for phase in case.resolution.needed:
         choice = choice_of(case.resolution, phase)
         if choice.backend is None:
             rows.append([_label(phase), bad("no backend"), "", "no entry fits; why is said below"])
@@ -114,7 +114,7 @@ def _rule(choice: Choice, manifest: Manifest, places: Places) -> Line:
 def _counts_as(resolution: Resolution) -> Iterator[list[Part]]:
     """What the request is for the decode backend, and the threshold that says so."""
     threshold = resolution.decode.decode_threshold
-    if len(needed_phases(resolution.layer)) < 2 or resolution.decode.backend is None:
+    if len(resolution.needed) < 2 or resolution.decode.backend is None:
         return
     limit = "an unknown number of tokens" if threshold is None else counted(threshold, "new token")
     rule = faint(f"a decode has at most {limit}")
@@ -129,7 +129,7 @@ def _counts_as(resolution: Resolution) -> Iterator[list[Part]]:
 
 def _conditions(case: Case, manifest: Manifest) -> Iterator[list[Part]]:
     phases: dict[tuple[str, str], list[Phase]] = {}
-    needed = needed_phases(case.resolution.layer)
+    needed = case.resolution.needed
     for phase in needed:
         conditions = choice_of(case.resolution, phase).conditions
         for field in dict.fromkeys(c.field for c in conditions):
@@ -160,7 +160,7 @@ def _otherwise(case: Case) -> Iterator[list[Part]]:
     """What is chosen when a condition does not hold."""
     rest = {
         phase: _fallbacks(case.resolution, phase)
-        for phase in needed_phases(case.resolution.layer)
+        for phase in case.resolution.needed
         if choice_of(case.resolution, phase).conditions
     }
     label = "else"

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from selector.report.case import Case
+from selector.changes.case import Case
 from selector.values import Resolution
 
 __all__ = ["answer_json", "case_json", "resolution_json", "to_json"]

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from selector.binding import Selector
+from selector.changes.case import Case, candidate_of
+from selector.changes.search import Prospect, Remedy, elsewhere, remedy, ways
 from selector.report.answer import choice_lines
-from selector.report.case import Case, candidate_of, missing_phases, needed_phases
-from selector.report.changes import Prospect, Remedy, elsewhere, remedy, ways
 from selector.report.data import case_json, to_json
 from selector.report.failure import change_words, help_words
 from selector.report.layers import group_words, heading, layer_words
@@ -55,7 +55,7 @@ class Explanation(msgspec.Struct, frozen=True):
 def explain(case: Case, selector: Selector) -> Explanation:
     """Looks for the changes that would let each refused candidate run."""
     found = ways(case, selector)
-    lacking = missing_phases(case.resolution)
+    lacking = case.resolution.missing
     mended = remedy(case, selector, found) if lacking else None
     others = elsewhere(case, selector) if lacking else ()
     return Explanation(case, tuple(way.prospect for way in found), mended, others)
@@ -92,7 +92,7 @@ def _block(explanation: Explanation, selector: Selector, places: Places) -> list
     refusals = Refusals(manifest, places)
     lines = [line(strong(group_words(case)), "  ", layer_words(case, manifest), hang=4), BLANK]
     lines += choice_lines(case, manifest, places)
-    if missing_phases(case.resolution):
+    if case.resolution.missing:
         lines += [BLANK, *_nearest(explanation)]
     if eligible := _eligible(explanation, refusals):
         lines += [BLANK, line("  ", strong("could run too")), *grid(eligible, indent=4, gap=2)]
@@ -113,7 +113,7 @@ def _eligible(explanation: Explanation, refusals: Refusals) -> list[list[Part]]:
     resolution = explanation.case.resolution
     refused = {p.backend for p in explanation.prospects}
     chosen = {resolution.prefill.backend, resolution.decode.backend}
-    needed = needed_phases(resolution.layer)
+    needed = resolution.needed
     return [
         [c.backend, refusals.words(resolution, c, needed)]
         for c in resolution.candidates
@@ -124,11 +124,11 @@ def _eligible(explanation: Explanation, refusals: Refusals) -> list[list[Part]]:
 def _prospect(prospect: Prospect, case: Case, refusals: Refusals) -> list[list[Part]]:
     """The change that would do, then every reason; only the reasons, when nothing would."""
     candidate = candidate_of(case.resolution, prospect.backend)
-    reasons = refusals.words(case.resolution, candidate, needed_phases(case.resolution.layer))
+    reasons = refusals.words(case.resolution, candidate, case.resolution.needed)
     if not prospect.phases:
         never = warn(_never(prospect.obstacles))
         return [[prospect.backend, never, reasons]]
-    only = _only(prospect.phases, needed_phases(case.resolution.layer))
+    only = _only(prospect.phases, case.resolution.needed)
     if not prospect.changes:
         return [[prospect.backend, good(f"runs{only}"), reasons]]
     distance = good(f"{counted(len(prospect.changes), 'change')} away{only}")

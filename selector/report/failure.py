@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from selector.binding import Selector
-from selector.report.case import Case, candidate_of, missing_phases, verdict_of
-from selector.report.changes import Change, Kind, Remedy, elsewhere, remedy, ways
+from selector.changes.case import Case, candidate_of, verdict_of
+from selector.changes.search import Change, Kind, Remedy, elsewhere, remedy, ways
 from selector.report.layers import group_words
 from selector.report.wording import Places, listed, reasons
 
@@ -15,7 +15,7 @@ __all__ = ["change_words", "failure_words", "help_words", "remedy_words"]
 
 def failure_words(cases: Sequence[Case], selector: Selector, places: Places) -> str | None:
     """One line on the layers that lack a backend; ``None`` when all have one."""
-    failing = [case for case in cases if missing_phases(case.resolution)]
+    failing = [case for case in cases if case.resolution.missing]
     if not failing:
         return None
     first = failing[0]
@@ -39,8 +39,8 @@ def help_words(found: Remedy | None, archs: Sequence[str]) -> list[str]:
 
 def _lacking(failing: Sequence[Case], places: Places) -> str:
     first = failing[0]
-    missing = missing_phases(first.resolution)
-    alike = [c for c in failing if missing_phases(c.resolution) == missing]
+    missing = first.resolution.missing
+    alike = [c for c in failing if c.resolution.missing == missing]
     what = f"{listed(missing, 'and')} of {listed([group_words(c) for c in alike], 'and')}"
     device = first.resolution.device
     where = device.capability or device.platform

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from selector.changes.case import Case
 from selector.fields import Field, show
 from selector.manifest import Manifest
-from selector.report.case import Case
 from selector.report.text import Line, Part, faint, joined, line, strong
 from selector.report.wording import counted, device_words, kind_words, request_words
 from selector.values import Origin

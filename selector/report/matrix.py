@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 
 from selector.binding import Selector
+from selector.changes.case import USABLE, Inquiry, candidate_of, choice_of, verdict_of
 from selector.devices import architectures, known_capabilities
 from selector.domains import Value
 from selector.errors import AttnselError
-from selector.report.case import USABLE, Inquiry, candidate_of, choice_of, verdict_of
 from selector.report.data import to_json
 from selector.report.text import BLANK, Line, Part, faint, good, grid, line, markdown_table, strong
 from selector.report.wording import Places, conditions_words, manifest_words

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
+from selector.changes.case import USABLE, Case, choice_of, list_of, verdict_of
 from selector.manifest import Manifest
-from selector.report.case import USABLE, Case, choice_of, list_of, needed_phases, verdict_of
 from selector.report.text import BLANK, GLUE, Line, Part, faint, grid, joined, line, strong
 from selector.report.wording import Places, conditions_words, ordinal, reasons
 from selector.values import Candidate, Outcome, Phase, Position, Rejection, Resolution, Verdict
@@ -42,7 +42,7 @@ class Refusals:
 
     def lines(self, case: Case) -> list[Line]:
         """Every entry that is not chosen in some phase, what could run first."""
-        needed = needed_phases(case.resolution.layer)
+        needed = case.resolution.needed
         rows: list[tuple[tuple[int, int], list[Part]]] = []
         for candidate in case.resolution.candidates:
             verdicts = {p: verdict_of(candidate, p) for p in needed}

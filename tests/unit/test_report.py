@@ -4,8 +4,8 @@ import pytest
 
 from selector import Facts, Layer, Policy, Request, Selector, find_device
 from selector.report.answer import answer_lines
-from selector.report.case import Case, Inquiry
-from selector.report.changes import Kind, Prospect, ways
+from selector.changes.case import Case, Inquiry
+from selector.changes.search import Kind, Prospect, ways
 from selector.report.entries import entry_json, entry_lines
 from selector.report.explanation import explain, explanation_json, explanation_lines
 from selector.report.failure import failure_words

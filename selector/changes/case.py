@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from types import MappingProxyType
 
 import msgspec
@@ -34,8 +34,6 @@ __all__ = [
     "candidate_of",
     "choice_of",
     "list_of",
-    "missing_phases",
-    "needed_phases",
     "rarest_first",
     "verdict_of",
 ]
@@ -45,8 +43,6 @@ USABLE = (Outcome.SELECTED, Outcome.ELIGIBLE, Outcome.CONDITIONAL)
 
 Shard = Callable[[int], Layer | None]
 """Tensor-parallel size → the layer on one rank; ``None`` when heads cannot be dealt out."""
-
-_PREFILL_ONLY = ("encoder", "encoder_only")
 
 
 class Inquiry(msgspec.Struct, frozen=True):
@@ -104,19 +100,6 @@ class Case(msgspec.Struct, frozen=True):
     group: LayerGroup | None = None
     planning: bool = False
     shard: Shard | None = None
-
-
-def needed_phases(layer: Mapping[str, object]) -> tuple[Phase, ...]:
-    """The phases a layer goes through; encoders see all their tokens at once and never decode."""
-    if layer.get("attn_type") in _PREFILL_ONLY:
-        return (Phase.PREFILL,)
-    return (Phase.PREFILL, Phase.DECODE)
-
-
-def missing_phases(resolution: Resolution) -> tuple[Phase, ...]:
-    """The phases that the layer needs and no backend runs."""
-    needed = needed_phases(resolution.layer)
-    return tuple(p for p in needed if choice_of(resolution, p).backend is None)
 
 
 def verdict_of(candidate: Candidate, phase: Phase) -> Verdict:

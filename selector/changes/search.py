@@ -14,18 +14,16 @@ from types import MappingProxyType
 import msgspec
 
 from selector.binding import Selector
-from selector.devices import known_capabilities
-from selector.errors import AttnselError
-from selector.report.case import (
+from selector.changes.case import (
     USABLE,
     Case,
     Inquiry,
     choice_of,
-    missing_phases,
-    needed_phases,
     verdict_of,
 )
-from selector.report.options import Kind, Option, immovable, options
+from selector.changes.options import Kind, Option, immovable, options
+from selector.devices import known_capabilities
+from selector.errors import AttnselError
 from selector.values import Candidate, Device, Phase, Policy, Position, Rejection, Resolution
 
 __all__ = ["Change", "Kind", "Prospect", "Remedy", "Way", "elsewhere", "remedy", "ways"]
@@ -113,7 +111,7 @@ def ways(case: Case, selector: Selector) -> list[Way]:
 
 
 def _refused(resolution: Resolution, candidate: Candidate) -> bool:
-    needed = needed_phases(resolution.layer)
+    needed = resolution.needed
     verdicts = [verdict_of(candidate, phase) for phase in needed]
     served = [v for v in verdicts if all(r.code != "PHASE" for r in v.rejections)]
     return not served or any(v.outcome not in USABLE for v in served)
@@ -121,7 +119,7 @@ def _refused(resolution: Resolution, candidate: Candidate) -> bool:
 
 def remedy(case: Case, selector: Selector, found: Sequence[Way]) -> Remedy | None:
     """The nearest way after which every phase that lacked a backend has one, or ``None``."""
-    missing = missing_phases(case.resolution)
+    missing = case.resolution.missing
     for way in found:
         if not way.prospect.changes:
             continue
@@ -129,7 +127,7 @@ def remedy(case: Case, selector: Selector, found: Sequence[Way]) -> Remedy | Non
             answer = way.inquiry.resolve(selector)
         except AttnselError:
             continue
-        if missing_phases(answer):
+        if answer.missing:
             continue
         backends = {p: str(choice_of(answer, p).backend) for p in missing}
         return Remedy(_sure(way.prospect, backends), backends)
@@ -145,7 +143,7 @@ def elsewhere(case: Case, selector: Selector) -> tuple[str, ...]:
             answer = msgspec.structs.replace(case.inquiry, device=device).resolve(selector)
         except AttnselError:
             continue
-        if not missing_phases(answer):
+        if not answer.missing:
             found.append(arch)
     return tuple(found)
 
@@ -172,7 +170,7 @@ class _Search:
         self.case = case
         self.candidate = candidate
         self.entry = manifest.entries[candidate.backend]
-        self.needed = needed_phases(case.resolution.layer)
+        self.needed = case.resolution.needed
         alone = MappingProxyType({self.entry.name: self.entry})
         self.selector = Selector(msgspec.structs.replace(manifest, entries=alone, priorities=()))
         self.start = self._forced(case.inquiry)

@@ -11,11 +11,11 @@ import msgspec
 
 from selector.asking import with_request
 from selector.binding import Selector
+from selector.changes.case import Inquiry, Shard
 from selector.domains import EMPTY, Domain, Value
 from selector.fields import BUILTIN, Field, show
 from selector.judge import coerced
 from selector.manifest import Entry, Manifest
-from selector.report.case import Inquiry, Shard
 from selector.rules import Answer, Constraint, FirstMatch, Question, Test
 from selector.values import Layer, Phase, Rejection, Request
 
