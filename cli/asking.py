@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from selector.errors import AttnselError, ContradictionError, UnknownDeviceError, ValueRefusedError
 
@@ -27,6 +27,7 @@ class Flags:
     """What was said on the command line."""
 
     manifest: str | None = None
+    overlay: list[str] = field(default_factory=list)
     arch: str | None = None
     gpu: str | None = None
     model: str | None = None
@@ -38,6 +39,12 @@ class Flags:
     deny: list[str] = field(default_factory=list)
     as_claimed: bool = False
     closed_world: bool = False
+
+    @classmethod
+    def of(cls, parameters: Mapping[str, Any]) -> Flags:
+        """The flags among a command's parameters; what was not given keeps its default."""
+        names = {f.name for f in fields(cls)}
+        return cls(**{k: v for k, v in parameters.items() if k in names and v is not None})
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +73,7 @@ def ask_all(flags: Flags) -> Asked:
 
     request = _request(flags)
     device, elsewhere = _device(flags)
-    selector = Selector.load(flags.manifest, as_claimed=flags.as_claimed)
+    selector = Selector.load(flags.manifest, overlays=flags.overlay, as_claimed=flags.as_claimed)
     settings = read_settings(selector.manifest, flags.settings)
     probed = not elsewhere if flags.facts is None else flags.facts.value == "probe"
     facts = _facts(probed, settings.facts)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cli.options import Arch, AsClaimed, ClosedWorld, ManifestOption, OverlayOption
 from selector.errors import AttnselError
 
 if TYPE_CHECKING:
@@ -27,31 +28,30 @@ class UnreadableFileError(AttnselError, ValueError):
 
 def batch(
     file: Annotated[
-        str, typer.Argument(help="JSONL or Parquet file, one question a row; - reads JSONL.")
+        str,
+        typer.Argument(
+            metavar="FILE", help="JSONL or Parquet, one question a row; - reads JSONL from stdin."
+        ),
     ],
-    manifest: Annotated[
-        str | None, typer.Option(help="Name or path; default: the shipped one.")
-    ] = None,
-    arch: Annotated[str | None, typer.Option(help="Device of rows that name none.")] = None,
+    manifest: ManifestOption = None,
+    overlay: OverlayOption = None,
+    arch: Arch = None,
     out: Annotated[
-        Path | None, typer.Option(help="JSONL or Parquet file; default: JSONL on stdout.")
+        Path | None,
+        typer.Option(metavar="FILE", help="JSONL or Parquet. Default: JSONL on stdout."),
     ] = None,
-    as_claimed: Annotated[bool, typer.Option(help="Resolve with what engines claim.")] = False,
-    closed_world: Annotated[
-        bool, typer.Option(help="Take what is unknown not to be there.")
-    ] = False,
+    as_claimed: AsClaimed = False,
+    closed_world: ClosedWorld = False,
 ) -> None:
-    """Answer every row of a file: attnsel batch rows.jsonl --out answers.jsonl.
+    """Answer every row of a file; a row that cannot be read gets its error, and exit code 1.
 
-    Adds decode_backend, prefill_backend, prefill_path, phase, missing, conditions,
-    rejections and error.
-    A row that cannot be read gets an error; the exit code is then 1.
+    Example: attnsel batch rows.jsonl --arch sm90 --out answers.jsonl
     """
     from selector.binding import Selector
     from selector.devices import find_device
     from selector.rows import RowReader
 
-    selector = Selector.load(manifest, as_claimed=as_claimed)
+    selector = Selector.load(manifest, overlays=overlay or (), as_claimed=as_claimed)
     default = find_device(arch) if arch else None
     reader = RowReader(selector, default, closed_world=closed_world)
     counts = {"rows": 0, "errors": 0, "none": 0}

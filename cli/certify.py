@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.exits import Exit
-from cli.options import Format, FormatOption, ManifestOption, complete_backend
+from cli.options import Format, FormatOption, ManifestOption, OverlayOption, complete_backend
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +31,7 @@ class Where(StrEnum):
 
 def certify(
     manifest: ManifestOption = None,
+    overlay: OverlayOption = None,
     device: Annotated[
         Where | None, typer.Option(help="Where to run. Default: the GPU, else the CPU.")
     ] = None,
@@ -62,7 +63,7 @@ def certify(
     from selector.report.certificate import certificate_lines, nothing_ran_words
     from selector.report.text import line
 
-    stated = Selector.load(manifest).manifest
+    stated = Selector.load(manifest, overlays=overlay or ()).manifest
     date = datetime.now(UTC).date().isoformat()
     certificate = run_claims(
         stated,

@@ -17,6 +17,7 @@ from cli.options import (
     Gpu,
     ManifestOption,
     ModelOption,
+    OverlayOption,
     QueryLen,
     SeqLen,
     Settings,
@@ -24,7 +25,9 @@ from cli.options import (
 
 
 def explain(
+    context: typer.Context,
     manifest: ManifestOption = None,
+    overlay: OverlayOption = None,
     arch: Arch = None,
     gpu: Gpu = None,
     model: ModelOption = None,
@@ -48,22 +51,7 @@ def explain(
     from selector.report.explanation import explanation_json, explanation_lines
     from selector.report.failure import failure_words
 
-    asked = ask_all(
-        Flags(
-            manifest,
-            arch,
-            gpu,
-            model,
-            settings or [],
-            facts,
-            query_len,
-            seq_len,
-            backend,
-            deny or [],
-            as_claimed,
-            closed_world,
-        )
-    )
+    asked = ask_all(Flags.of(context.params))
     explained = [explain_case(case, asked.selector) for case in asked.cases]
     where = places(asked.selector.manifest.ref.file)
     if form is Format.JSON:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import ManifestOption, ModelOption, Settings, complete_backend
+from cli.options import ManifestOption, ModelOption, OverlayOption, Settings, complete_backend
 
 if TYPE_CHECKING:
     from selector.binding import Selector
@@ -33,6 +33,7 @@ def inspect(
         ),
     ] = None,
     manifest: ManifestOption = None,
+    overlay: OverlayOption = None,
     matrix: Annotated[
         bool, typer.Option("--matrix", help="Every backend on every architecture.")
     ] = False,
@@ -50,7 +51,7 @@ def inspect(
     from selector.binding import Selector
     from selector.report import entries, text
 
-    selector = Selector.load(manifest)
+    selector = Selector.load(manifest, overlays=overlay or ())
     stated = selector.manifest
     where = places(stated.ref.file)
     markdown = form is InspectFormat.MARKDOWN

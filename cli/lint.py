@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.exits import Exit
+from cli.options import OverlayOption
 
 if TYPE_CHECKING:
     from selector.document import Document
@@ -31,6 +32,7 @@ def lint(
             metavar="PATH", help="Manifests; - reads one from stdin. Default: the shipped one."
         ),
     ] = None,
+    overlay: OverlayOption = None,
     form: Annotated[
         LintFormat, typer.Option("--format", help="Form of the output.")
     ] = LintFormat.TEXT,
@@ -48,7 +50,7 @@ def lint(
     unreadable = 0
     for path in paths or [str(resource(DEFAULT_MANIFEST))]:
         try:
-            documents.append(_checked(path))
+            documents.append(_checked(path, overlay or []))
         except OSError as error:
             complain(f"{path}: {(error.strerror or str(error)).lower()}")
             unreadable += 1
@@ -57,6 +59,7 @@ def lint(
         show_json(findings_json(findings))
     elif documents:
         texts = {document.file: document.text for document in documents}
+        texts |= {file: Path(file).read_text("utf-8", "replace") for file in overlay or []}
         where = places(*texts)
         names = [where.file(document.file) for document in documents]
         show([*finding_lines(findings, texts, where), summary_line(findings, names)])
@@ -66,13 +69,16 @@ def lint(
         raise typer.Exit(Exit.FINDINGS)
 
 
-def _checked(path: str) -> Document:
-    """The document at a path, with all its findings."""
+def _checked(path: str, overlays: list[str]) -> Document:
+    """The document at a path with the overlays applied, with all its findings."""
     from selector.document import LIMITS, read_document, read_text
     from selector.loading import read
+    from selector.overlay import apply_overlay
 
     if path == "-":
         document = read_text(sys.stdin.buffer.read(LIMITS.size_bytes + 1), "<stdin>")
     else:
         document = read_document(Path(path))
+    for overlay in overlays:
+        document = apply_overlay(document, read_document(Path(overlay)))
     return read(document)[1]

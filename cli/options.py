@@ -20,6 +20,7 @@ __all__ = [
     "Gpu",
     "ManifestOption",
     "ModelOption",
+    "OverlayOption",
     "QueryLen",
     "SeqLen",
     "Settings",
@@ -77,6 +78,10 @@ def complete_backend(ctx: typer.Context, incomplete: str) -> list[str]:
 ManifestOption = Annotated[
     str | None,
     typer.Option("--manifest", metavar="NAME|PATH", help="Name or path; default: the shipped one."),
+]
+OverlayOption = Annotated[
+    list[str] | None,
+    typer.Option("--overlay", metavar="PATH", help="Local changes to the manifest. Repeatable."),
 ]
 Arch = Annotated[
     str | None,

@@ -17,6 +17,7 @@ from cli.options import (
     Gpu,
     ManifestOption,
     ModelOption,
+    OverlayOption,
     QueryLen,
     SeqLen,
     Settings,
@@ -24,7 +25,9 @@ from cli.options import (
 
 
 def resolve(
+    context: typer.Context,
     manifest: ManifestOption = None,
+    overlay: OverlayOption = None,
     arch: Arch = None,
     gpu: Gpu = None,
     model: ModelOption = None,
@@ -48,22 +51,7 @@ def resolve(
     from selector.report.data import answer_json
     from selector.report.failure import failure_words
 
-    asked = ask_all(
-        Flags(
-            manifest,
-            arch,
-            gpu,
-            model,
-            settings or [],
-            facts,
-            query_len,
-            seq_len,
-            backend,
-            deny or [],
-            as_claimed,
-            closed_world,
-        )
-    )
+    asked = ask_all(Flags.of(context.params))
     where = places(asked.selector.manifest.ref.file)
     if form is Format.JSON:
         show_json(answer_json(asked.cases))

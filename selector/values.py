@@ -155,9 +155,9 @@ class Layer(msgspec.Struct, frozen=True):
             read[field.name] = value
         return cls(MappingProxyType(read))
 
-    def replace(self, **values: object) -> Layer:
-        """The same layer with these fields changed."""
-        changed = Layer.of(**values).fields
+    def replace(self, vocabulary: Vocabulary | None = None, /, **values: object) -> Layer:
+        """The same layer with these fields changed; raises as :meth:`of` does."""
+        changed = Layer.read(values, vocabulary).fields
         return Layer(MappingProxyType({**self.fields, **changed}))
 
     def get(self, name: str) -> Value | Domain | None:
