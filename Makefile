@@ -4,7 +4,7 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 BIN := .venv/bin
 
-.PHONY: demo test check format lint types imports coverage schemas build clean
+.PHONY: demo test check coverage format schemas readme build clean
 
 demo: .venv/installed
 	$(BIN)/attnsel resolve --gpu "RTX PRO 6000" --model glm-5.2-fp8 --set tp=8,pp=2 --query-len 3300
@@ -30,6 +30,9 @@ format: .venv/installed-test
 
 schemas: .venv/installed  ## after changing selector/fields.py
 	$(BIN)/python tools/write_schemas.py
+
+readme: .venv/installed  ## after changing capabilities.yaml
+	$(BIN)/python tools/write_readme.py
 
 build: .venv/installed-test
 	$(BIN)/python -m build
