@@ -367,6 +367,9 @@ class Domain(msgspec.Struct, frozen=True, eq=False):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Domain) and self <= other and other <= self
 
+    def __ne__(self, other: object) -> bool:  # a Struct's own compares identity
+        return not self == other
+
     def __hash__(self) -> int:
         return hash((self.names, self.all_names_but))
 

@@ -108,6 +108,7 @@ def test_inclusion_and_equality_compare_members(a: Pair, b: Pair) -> None:
     assert (a.domain <= b.domain) == (a.listed <= b.listed)
     assert (b.domain <= a.domain) == (b.listed <= a.listed)
     assert (a.domain == b.domain) == (a.listed == b.listed)
+    assert (a.domain != b.domain) == (a.listed != b.listed)
 
 
 @given(pairs, pairs)
