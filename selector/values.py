@@ -23,6 +23,7 @@ __all__ = [
     "Coercion",
     "Condition",
     "Device",
+    "Drafter",
     "Facts",
     "Finding",
     "Layer",
@@ -39,6 +40,7 @@ __all__ = [
     "Request",
     "Resolution",
     "Severity",
+    "Tower",
     "Verdict",
 ]
 
@@ -398,6 +400,38 @@ class LayerGroup(msgspec.Struct, frozen=True):
     keys: Mapping[str, str] = MappingProxyType({})
 
 
+class Tower(msgspec.Struct, frozen=True):
+    """A stack beside the main one, such as a vision encoder; its layers are not the model's.
+
+    Attributes:
+        kind: ``vision``, ``audio``, ``speech`` (a decoder that speaks) or ``other``.
+        key: the key of ``config.json`` that holds its config.
+        model_type: its own ``model_type``; empty when nobody says it.
+        groups: its distinct layers, with all their heads; empty when they could not be read.
+        notes: what was assumed, or why it could not be read.
+    """
+
+    kind: str
+    key: str
+    model_type: str
+    groups: tuple[LayerGroup, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class Drafter(msgspec.Struct, frozen=True):
+    """Layers that draft tokens for speculative decoding; they are not counted in the model's.
+
+    Attributes:
+        key: the key of ``config.json`` that says how many there are.
+        count: how many.
+        like: the name of the model's group whose attention they share; empty when it has none.
+    """
+
+    key: str
+    count: int
+    like: str = ""
+
+
 class Model(msgspec.Struct, frozen=True):
     """A model's attention layers, as read from its ``config.json``.
 
@@ -408,6 +442,10 @@ class Model(msgspec.Struct, frozen=True):
         attention_free: layers without attention, counted.
         notes: what was assumed.
         source: the public page a preset's values come from.
+        towers: stacks beside the main one, never counted in it.
+        drafters: layers that draft tokens, never counted in the main stack.
+        defaults: keys left out of the config → the model type whose class defaults stand in.
+        defaults_source: the library, and its version, that those class defaults are of.
     """
 
     name: str
@@ -416,3 +454,7 @@ class Model(msgspec.Struct, frozen=True):
     attention_free: int = 0
     notes: tuple[str, ...] = ()
     source: str = ""
+    towers: tuple[Tower, ...] = ()
+    drafters: tuple[Drafter, ...] = ()
+    defaults: Mapping[str, str] = MappingProxyType({})
+    defaults_source: str = ""

@@ -10,10 +10,12 @@ types the class repeats, then the window alone. The rules:
 * ``flags``: a list with 0 or 1 a layer.
 * ``every``: every n-th layer differs; ``offset`` or ``first`` says which comes first.
 * ``tail``: layers from this one on differ.
+* ``blocks``: a list of objects, one a layer, that say whether there is attention.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from selector.errors import ContradictionError, UnknownModelError, ValueRefusedError
@@ -201,6 +203,23 @@ def _tail(
     return [rule.at if i >= start else rule.other for i in range(count)]
 
 
+def _blocks(
+    rule: PatternRule, raw: object, count: int, source: Source, notes: list[str]
+) -> list[str] | None:
+    if not isinstance(raw, list):
+        raise _refuse(rule, raw, source, "a list with an object for each layer")
+    return [_block_kind(block) for block in _fitted(rule, raw, count, source, notes)]
+
+
+def _block_kind(block: object) -> str:
+    """``full``, or ``none`` where a block skips its attention or replaces it."""
+    attention = block.get("attention") if isinstance(block, Mapping) else None
+    if not isinstance(attention, Mapping):
+        return "full"
+    skipped = attention.get("no_op") is True or attention.get("replace_with_linear") is True
+    return "none" if skipped else "full"
+
+
 def _refuse(rule: PatternRule, raw: object, source: Source, what: str) -> ValueRefusedError:
     return ValueRefusedError(f"{source.file}: {source.path(rule.key)} {shown(raw)} is not {what}")
 
@@ -212,4 +231,5 @@ _RULES = {
     "flags": _flags,
     "every": _every,
     "tail": _tail,
+    "blocks": _blocks,
 }

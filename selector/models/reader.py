@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple
 
 from selector.errors import UnknownModelError
-from selector.fields import Vocabulary
+from selector.models.beside import read_drafters, read_towers
 from selector.models.patterns import Kinds, layer_kinds
 from selector.models.quantisation import KvCache, kv_cache
 from selector.models.rules import (
@@ -17,7 +19,7 @@ from selector.models.rules import (
     describe_window,
 )
 from selector.models.source import Read, Source, shown
-from selector.models.tables import Tables, tables
+from selector.models.tables import tables
 from selector.values import LayerGroup, Model, Origin
 
 __all__ = ["read_config"]
@@ -70,29 +72,50 @@ def read_config(
     """
     if not isinstance(config, Mapping):
         raise UnknownModelError(f"{name}: {shown(config)} is not an object")
-    table = tables()
     notes: dict[str, None] = {}
-    top = Source(name, config, table, model_type=_model_type(config))
-    text = _language_model(top, name, table)
-    _refuse_unreadable(top, text)
-    _note_beginnings(top, text, notes)
+    top = Source(name, config, tables(), model_type=_model_type(config))
+    levels = _levels(top)
+    text = levels[-1]
+    _refuse_unreadable(levels)
+    _note_beginnings(text, notes)
     if text.family.attention == "none":
         free = len(layer_kinds(text).kinds)
         return Model(name, top.model_type, (), free, tuple(notes), source)
-    cache = kv_cache(top, text)
-    common = Common(_dtype(top, text, notes), cache, _mm_prefix(top, text, notes))
+    cache = kv_cache(*levels)
+    common = Common(_dtype(levels, notes), cache, _mm_prefix(levels, notes))
     notes.update(dict.fromkeys(cache.notes))
-    words = Vocabulary()
     groups: list[LayerGroup] = []
     attention_free = 0
-    for stack in _stacks(top, text, table, notes):
-        free, found = _read_stack(stack, common, notes, words)
+    defaults: dict[str, str] = {}
+    for stack in _stacks(top, text):
+        free, found = _read_stack(stack, common, notes)
         attention_free += free
         groups += found
-        _note_assumed(stack.source, notes)
-    _note_ends(top, text, notes)
+        _note_assumed(stack.source, notes, defaults)
+    _note_ends(text, notes)
     named = _with_names(groups)
-    return Model(name, top.model_type, named, attention_free, tuple(notes), source)
+    return Model(
+        name,
+        top.model_type,
+        named,
+        attention_free,
+        tuple(notes),
+        source,
+        read_towers(levels, partial(_read_tower, common)),
+        read_drafters(levels, named, text.family.draft_kind),
+        MappingProxyType(defaults),
+        top.tables.defaults_source if defaults else "",
+    )
+
+
+def _read_tower(
+    common: Common, source: Source, attn_type: str, notes: dict[str, None]
+) -> tuple[LayerGroup, ...]:
+    """The groups of a tower: what the model's layers share, less what is of its KV cache."""
+    own = Common(common.dtype, KvCache("auto", False, Origin.DEFAULT, ""), False)
+    groups = _read_stack(Stack(source, attn_type), own, notes)[1]
+    _note_assumed(source, notes, {})
+    return _with_names(groups)
 
 
 def _model_type(config: Mapping[str, object]) -> str:
@@ -100,22 +123,19 @@ def _model_type(config: Mapping[str, object]) -> str:
     return found[:80] if isinstance(found, str) else ""
 
 
-def _language_model(top: Source, name: str, table: Tables) -> Source:
-    """The level that describes the language model: the top, or a config inside it."""
-    level = top
+def _levels(top: Source) -> list[Source]:
+    """The top of the config, and the configs inside one another down to the language model's."""
+    levels = [top]
     for _ in range(_DEPTH):
-        for key in table.nesting:
+        level = levels[-1]
+        for key in level.tables.nesting:
             nested = level.raw(key)
             if isinstance(nested, Mapping) and _describes_model(nested, level):
-                model_type = _model_type(nested) or table.text_types.get(level.model_type, "")
-                prefix = level.path(key) + "."
-                level = Source(
-                    name, nested, table, model_type=model_type or level.model_type, prefix=prefix
-                )
+                levels.append(level.inside(key, nested))
                 break
         else:
             break
-    return level
+    return levels
 
 
 def _describes_model(nested: Mapping[str, object], outer: Source) -> bool:
@@ -125,7 +145,7 @@ def _describes_model(nested: Mapping[str, object], outer: Source) -> bool:
     return inner_says or not keys & set(outer.given)
 
 
-def _refuse_unreadable(*levels: Source) -> None:
+def _refuse_unreadable(levels: Sequence[Source]) -> None:
     for level in levels:
         if level.family.refuse:
             raise UnknownModelError(
@@ -133,7 +153,7 @@ def _refuse_unreadable(*levels: Source) -> None:
             )
 
 
-def _note_beginnings(top: Source, text: Source, notes: dict[str, None]) -> None:
+def _note_beginnings(text: Source, notes: dict[str, None]) -> None:
     if not text.model_type:
         notes["no model_type: read by field names, as causal self-attention"] = None
     elif not text.tables.knows(text.model_type):
@@ -143,31 +163,24 @@ def _note_beginnings(top: Source, text: Source, notes: dict[str, None]) -> None:
         ] = None
 
 
-def _note_assumed(source: Source, notes: dict[str, None]) -> None:
+def _note_assumed(source: Source, notes: dict[str, None], defaults: dict[str, str]) -> None:
     if source.assumed:
         keys = ", ".join(source.assumed)
         notes[f"left out of the config, so {source.model_type}'s class defaults hold: {keys}"] = (
             None
         )
+        defaults.update({source.path(key): source.model_type for key in source.assumed})
 
 
-def _note_ends(top: Source, text: Source, notes: dict[str, None]) -> None:
-    for key in top.tables.drafters:
-        for level in dict.fromkeys((top, text)):
-            raw = level.raw(key)
-            if isinstance(raw, int) and raw > 0 and not isinstance(raw, bool):
-                notes[f"{level.path(key)} {shown(raw)}: drafter layers are not counted"] = None
-    for key in top.tables.towers:
-        if isinstance(top.raw(key), Mapping):
-            notes[f"{key}: this tower is not read"] = None
+def _note_ends(text: Source, notes: dict[str, None]) -> None:
     shared = text.raw("num_kv_shared_layers")
     if isinstance(shared, int) and shared > 0 and not isinstance(shared, bool):
         notes[f"the last {shown(shared)} layers use the KV cache of earlier ones"] = None
 
 
-def _dtype(top: Source, text: Source, notes: dict[str, None]) -> Read[str]:
+def _dtype(levels: Sequence[Source], notes: dict[str, None]) -> Read[str]:
     """The element type the checkpoint declares; bfloat16 when it declares none."""
-    for level in dict.fromkeys((top, text)):
+    for level in levels:
         for key in level.tables.dtypes:
             raw = level.raw(key)
             if not isinstance(raw, str):
@@ -195,24 +208,24 @@ _DTYPES = {
 }
 
 
-def _mm_prefix(top: Source, text: Source, notes: dict[str, None]) -> bool:
-    if not (top.family.mm_prefix and text is not top):
+def _mm_prefix(levels: Sequence[Source], notes: dict[str, None]) -> bool:
+    if not (levels[0].family.mm_prefix and len(levels) > 1):
         return False
     note = "attention is bidirectional over image tokens; for text alone set mm_prefix=false"
     notes[note] = None
     return True
 
 
-def _stacks(top: Source, text: Source, table: Tables, notes: dict[str, None]) -> Iterator[Stack]:
+def _stacks(top: Source, text: Source) -> Iterator[Stack]:
     """The stacks of a model: one, or an encoder, a decoder and its cross-attention."""
     levels = dict.fromkeys((top, text))
     if not any((flag := level.flag("is_encoder_decoder")) and flag.value for level in levels):
-        yield Stack(text, _self_attention(text))
-        if text.family.cross_every:
+        yield Stack(text, _self_attention(top, text))
+        if text.family.cross_every or text.family.crossed:
             yield Stack(text, "encoder_decoder")
         return
-    decoder = _inner(top, table.decoders)
-    yield Stack(_inner(top, table.encoders) or text.as_role("encoder"), "encoder")
+    decoder = _inner(top, top.tables.decoders)
+    yield Stack(_inner(top, top.tables.encoders) or text.as_role("encoder"), "encoder")
     yield Stack(decoder or text.as_role("decoder"), "decoder")
     yield Stack((decoder or text).as_role("cross"), "encoder_decoder")
 
@@ -222,16 +235,16 @@ def _inner(top: Source, keys: tuple[str, ...]) -> Source | None:
     for key in keys:
         nested = top.raw(key)
         if isinstance(nested, Mapping):
-            level = Source(
-                top.file, nested, top.tables, model_type=_model_type(nested), prefix=f"{key}."
-            )
-            return _language_model(level, top.file, top.tables)
+            return _levels(top.inside(key, nested))[-1]
     return None
 
 
-def _self_attention(text: Source) -> str:
+def _self_attention(top: Source, text: Source) -> str:
     """Which tokens a query sees in a model with one stack."""
     family = text.family
+    classes = top.raw("architectures")
+    if isinstance(classes, list) and any(c in top.tables.bidirectional for c in _texts(classes)):
+        return "encoder_only"
     causal = text.flag("is_causal")
     if causal is not None and not causal.value:
         return "encoder_only"
@@ -243,8 +256,12 @@ def _self_attention(text: Source) -> str:
     return "decoder"
 
 
+def _texts(values: Sequence[object]) -> Iterator[str]:
+    return (value for value in values[:8] if isinstance(value, str))
+
+
 def _read_stack(
-    stack: Stack, common: Common, notes: dict[str, None], words: Vocabulary
+    stack: Stack, common: Common, notes: dict[str, None]
 ) -> tuple[int, list[LayerGroup]]:
     """How many layers of a stack have no attention, and the distinct ones that do."""
     kinds = layer_kinds(stack.source)
@@ -257,7 +274,7 @@ def _read_stack(
         counts[slot] = counts.get(slot, 0) + 1
     free = sum(count for slot, count in counts.items() if slot.kind == "none")
     groups = [
-        _read_group(stack, slot, count, kinds, common, notes, words)
+        _read_group(stack, slot, count, kinds, common, notes)
         for slot, count in counts.items()
         if slot.kind != "none"
     ]
@@ -313,7 +330,7 @@ def _slots(source: Source, kinds: Kinds) -> Iterator[Slot]:
         found = source.listing(name, count)
         if found is not None:
             listed[name] = found
-    single = _per_layer(source)
+    single = _per_layer(source) or _blocks(source)
     if not listed and not single:
         slots = {kind: Slot(kind) for kind in set(kinds.kinds)}
         yield from (slots[kind] for kind in kinds.kinds)
@@ -345,6 +362,23 @@ def _per_layer(source: Source) -> dict[int, dict[str, tuple[int, str]]]:
     return found
 
 
+def _blocks(source: Source) -> dict[int, dict[str, tuple[int, str]]]:
+    """``block_configs``: how many query heads share a KV head, layer by layer."""
+    raw = source.raw("block_configs")
+    heads = source.integer("num_heads") if isinstance(raw, list) else None
+    found: dict[int, dict[str, tuple[int, str]]] = {}
+    if not isinstance(raw, list) or heads is None:
+        return found
+    path = source.path("block_configs.*.attention.n_heads_in_group")
+    for index, block in enumerate(raw):
+        own = block.get("attention") if isinstance(block, Mapping) else None
+        group = own.get("n_heads_in_group") if isinstance(own, Mapping) else None
+        if group is not None:
+            shared = source.whole(path, group, source.spelling("num_heads"))
+            found[index] = {"num_kv_heads": (max(heads.value // shared, 1), path)}
+    return found
+
+
 def _read_group(
     stack: Stack,
     slot: Slot,
@@ -352,14 +386,14 @@ def _read_group(
     kinds: Kinds,
     common: Common,
     notes: dict[str, None],
-    words: Vocabulary,
 ) -> LayerGroup:
     source = stack.source.for_kind(slot.kind)
     overrides = {name: Read(n, Origin.CONFIG, key) for name, n, key in slot.overrides}
     draft = Draft(notes)
-    if not describe_latent(draft, source, overrides):
-        describe_heads(draft, source, overrides)
     attn_type = "encoder_decoder" if slot.kind == "cross" else stack.attn_type
+    # Latent attention is causal: a model that turns the mask off expands its latent first.
+    if attn_type != "decoder" or not describe_latent(draft, source, overrides):
+        describe_heads(draft, source, overrides)
     draft.put("attn_type", attn_type, Origin.DERIVED)
     describe_window(draft, source, slot.kind, kinds.keys)
     describe_features(draft, source, slot.kind)
@@ -370,7 +404,7 @@ def _read_group(
     if common.mm_prefix and attn_type == "decoder":
         draft.put("mm_prefix", True, Origin.DEFAULT)
     draft.put("tp_size", 1, Origin.DEFAULT)
-    return draft.group(_group_name(draft, slot.kind), count, words)
+    return draft.group(_group_name(draft, slot.kind), count)
 
 
 def _group_name(draft: Draft, kind: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 
 from selector.domains import Value
 from selector.errors import ContradictionError, UnknownModelError
@@ -14,6 +15,11 @@ from selector.values import Layer, LayerGroup, Origin
 __all__ = ["Draft", "describe_features", "describe_heads", "describe_latent", "describe_window"]
 
 _LATENT = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+
+
+@cache
+def _words() -> Vocabulary:
+    return Vocabulary()
 
 
 class Draft:
@@ -29,7 +35,7 @@ class Draft:
         """Sets a field; ``keys`` are those it was read from."""
         self.values[field] = value
         self.origins[field] = origin
-        if keys and origin is not Origin.DEFAULT:
+        if keys:
             self.keys[field] = keys
 
     def take(self, field: str, read: Read[int]) -> None:
@@ -40,9 +46,9 @@ class Draft:
         """Says what was assumed; the same words once."""
         self.notes[text] = None
 
-    def group(self, name: str, count: int, words: Vocabulary) -> LayerGroup:
+    def group(self, name: str, count: int) -> LayerGroup:
         """The finished layer, as one of ``count`` of its kind."""
-        layer = Layer.read(self.values, words)
+        layer = Layer.read(self.values, _words())
         return LayerGroup(name, count, layer, self.origins, self.keys)
 
 
@@ -70,12 +76,18 @@ def describe_heads(draft: Draft, source: Source, overrides: Mapping[str, Read[in
     _put_group(draft, heads, kv_heads)
     size = _head_size(draft, source, heads, overrides)
     draft.take("head_size", size)
-    value_size = quantity(source, "v_head_dim", overrides) if source.family.mla else None
-    draft.take("v_head_size", value_size or size.derived())
+    draft.take("v_head_size", _value_size(source, size, overrides))
     for field in (*_LATENT, "index_topk"):
         draft.put(field, "absent", Origin.DERIVED)
     draft.put("mla", False, Origin.DERIVED)
     draft.put("sparse", False, Origin.DERIVED)
+
+
+def _value_size(source: Source, size: Read[int], overrides: Mapping[str, Read[int]]) -> Read[int]:
+    """How wide values are; those of an expanded latent are padded to the width of its keys."""
+    own = quantity(source, "v_head_dim", overrides)
+    expanded = ", " in size.keys and "qk_rope_head_dim" in size.keys
+    return size.derived() if own is None or not own.value or expanded else own
 
 
 def _heads(source: Source, overrides: Mapping[str, Read[int]]) -> Read[int]:
@@ -117,11 +129,9 @@ def _kv_heads(
 def _head_size(
     draft: Draft, source: Source, heads: Read[int], overrides: Mapping[str, Read[int]]
 ) -> Read[int]:
-    if not source.family.mla:
-        nope, rope = source.integer("qk_nope_head_dim"), source.integer("qk_rope_head_dim")
-        if nope and rope and nope.value + rope.value:
-            keys = f"{nope.keys}, {rope.keys}"
-            return Read(nope.value + rope.value, Origin.DERIVED, keys)
+    nope, rope = source.integer("qk_nope_head_dim"), source.integer("qk_rope_head_dim")
+    if nope and rope and nope.value + rope.value:
+        return Read(nope.value + rope.value, Origin.DERIVED, f"{nope.keys}, {rope.keys}")
     size = quantity(source, "head_dim", overrides)
     if size is not None and size.value:
         return size
@@ -150,7 +160,7 @@ def describe_latent(draft: Draft, source: Source, overrides: Mapping[str, Read[i
     than ``index_topk``, since every token is then among those picked.
     """
     latent, rope = source.integer("kv_lora_rank"), source.integer("qk_rope_head_dim")
-    if not source.family.mla or latent is None or rope is None:
+    if not source.family.mla or latent is None or not latent.value or rope is None:
         return False
     heads = _heads(source, overrides)
     draft.take("num_heads", heads)
@@ -162,12 +172,13 @@ def describe_latent(draft: Draft, source: Source, overrides: Mapping[str, Read[i
     draft.put("head_size", size, Origin.DERIVED, f"{latent.keys}, {rope.keys}")
     for field in _LATENT:
         read = source.integer(field)
-        if read is None:
+        if read is None or (field == "v_head_dim" and not read.value):
             draft.put(field, "absent", Origin.CONFIG, source.path(field))
         else:
             draft.take(field, read)
     value_size = source.integer("v_head_dim")
-    draft.take("v_head_size", value_size.derived() if value_size else Read(size, Origin.DERIVED))
+    given = value_size if value_size is not None and value_size.value else None
+    draft.take("v_head_size", given.derived() if given else Read(size, Origin.DERIVED))
     topk = source.integer("index_topk")
     if topk is not None and topk.value:
         draft.put("sparse", True, Origin.DERIVED, topk.keys)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from selector.domains import Value
 from selector.errors import ContradictionError, ValueRefusedError
 from selector.models.source import shown
@@ -14,7 +16,8 @@ def shard(model: Model, tp_size: int) -> Model:
     """Gives the model as one of ``tp_size`` tensor-parallel ranks sees it.
 
     Query heads are divided. KV heads are divided too, or each is held by several ranks where there
-    are fewer of them than ranks; the one latent head of MLA is on every rank.
+    are fewer of them than ranks; the one latent head of MLA is on every rank. Towers are left
+    whole: engines also run them whole on each rank.
 
     Args:
         model: as read, with the whole model's head counts.
@@ -27,14 +30,7 @@ def shard(model: Model, tp_size: int) -> Model:
     if isinstance(tp_size, bool) or not isinstance(tp_size, int) or tp_size < 1:
         raise ValueRefusedError(f"tp_size {shown(tp_size)} is not a whole number of at least 1")
     groups = tuple(_shard_group(model.name, group, tp_size) for group in model.groups)
-    return Model(
-        model.name,
-        model.model_type,
-        groups,
-        model.attention_free,
-        model.notes,
-        model.source,
-    )
+    return msgspec.structs.replace(model, groups=groups)
 
 
 def _shard_group(name: str, group: LayerGroup, tp_size: int) -> LayerGroup:

@@ -93,13 +93,22 @@ class Source:
         for name, keys in (self.family.spellings or {}).items():
             self._first[name] = keys + self._first.get(name, ())
 
+    def inside(self, key: str, nested: Mapping[str, object]) -> Source:
+        """A config inside this one; its class is what the outer class says unless it says so."""
+        own = nested.get("model_type")
+        named = own[:80] if isinstance(own, str) else ""
+        model_type = named or self.tables.nested.get(self.model_type, {}).get(key, "")
+        prefix = f"{self.path(key)}."
+        return Source(self.file, nested, self.tables, model_type=model_type, prefix=prefix)
+
     def as_role(self, role: str) -> Source:
-        """The same level, read as one stack of an encoder-decoder model."""
+        """The same level, read as one stack of an encoder-decoder model, or as a tower."""
         return self._with(self.tables.roles[role])
 
     def for_kind(self, kind: str) -> Source:
         """The same level, with the keys that are special to one kind of layer tried first."""
-        return self._with((self.family.kinds or {}).get(kind, {}))
+        common, own = self.tables.kinds.get(kind), (self.family.kinds or {}).get(kind)
+        return self._with({**(common or {}), **(own or {})}) if common or own else self
 
     def _with(self, first: Mapping[str, tuple[str, ...]]) -> Source:
         other = object.__new__(Source)

@@ -15,7 +15,10 @@ not say; all of it is optional:
 ``bidirectional``         the key that turns the causal mask off
 ``windows``               ``all or none``: a window counts only when every layer has it
 ``cross_every``           the key that says after how many layers a cross-attention follows
+``crossed``               a cross-attention follows in every layer, though the config is silent
+``assume``                class defaults beside those of ``defaults.json``
 ``mm_prefix``             attention is bidirectional over image tokens
+``draft_kind``            the kind of layer that its drafters are, when it is not the plain one
 ``refuse``                why the reader does not describe it
 ``like``, ``defaults``    the family, and the class defaults, of another ``model_type``
 ``source``                where this was read
@@ -139,8 +142,11 @@ class Family(NamedTuple):
     counts: Mapping[str, int] | None = None
     bidirectional: str = ""
     cross_every: str = ""
+    crossed: bool = False
+    assume: Mapping[str, object] | None = None
     windows: str = ""
     mm_prefix: bool = False
+    draft_kind: str = ""
     refuse: str = ""
     source: str = ""
 
@@ -166,11 +172,14 @@ class Tables(NamedTuple):
 
     spellings: Mapping[str, Spelling]
     roles: Mapping[str, Mapping[str, tuple[str, ...]]]
+    kinds: Mapping[str, Mapping[str, tuple[str, ...]]]
     per_layer: Mapping[str, tuple[str, ...]]
+    bidirectional: frozenset[str]
+    encoder_endings: tuple[str, ...]
     nesting: tuple[str, ...]
     encoders: tuple[str, ...]
     decoders: tuple[str, ...]
-    towers: tuple[str, ...]
+    towers: Mapping[str, str]
     drafters: tuple[str, ...]
     dtypes: tuple[str, ...]
     quantisations: tuple[str, ...]
@@ -180,20 +189,23 @@ class Tables(NamedTuple):
     families: Mapping[str, Mapping[str, Any]]
     default_fields: Mapping[str, Mapping[str, object]]
     default_layers: Mapping[str, Mapping[str, Any]]
-    text_types: Mapping[str, str]
+    nested: Mapping[str, Mapping[str, str]]
+    encoder_types: frozenset[str]
     defaults_source: str
 
     def family(self, model_type: str) -> Family:
-        """The family of a ``model_type``; the plain decoder when it has none."""
-        raw = self.families.get(model_type, {})
-        if "like" in raw:
-            return self.family(raw["like"])
-        return Family.of(raw)
+        """The family of a ``model_type``: plain if it has none, causal unless its class is not."""
+        raw = self.families.get(model_type)
+        if raw is None:
+            encodes = model_type in self.encoder_types or model_type.endswith(self.encoder_endings)
+            return Family(attention="encoder" if encodes else "decoder")
+        return self.family(raw["like"]) if "like" in raw else Family.of(raw)
 
     def defaults(self, model_type: str) -> Mapping[str, object]:
         """The class defaults of a ``model_type``: key → value; empty when none are known."""
         raw = self.families.get(model_type, {})
-        return self.default_fields.get(raw.get("defaults", model_type), {})
+        found = self.default_fields.get(raw.get("defaults", model_type), {})
+        return {**found, **raw["assume"]} if "assume" in raw else found
 
     def cycle(self, model_type: str) -> Cycle | None:
         """The layer types a ``model_type`` repeats when its config names none."""
@@ -215,21 +227,33 @@ def tables() -> Tables:
     here = Path(__file__).parent
     raw = json.loads((here / "families.json").read_text("utf-8"))
     classes = json.loads((here / "defaults.json").read_text("utf-8"))
-    lists = ("nesting", "encoders", "decoders", "towers", "drafters", "dtypes", "quantisations")
+    lists = (
+        "nesting",
+        "encoder_endings",
+        "encoders",
+        "decoders",
+        "drafters",
+        "dtypes",
+        "quantisations",
+    )
     return Tables(
         spellings={
             name: Spelling(tuple(one["keys"]), one["most"], one.get("least", 1))
             for name, one in raw["spellings"].items()
         },
         roles={role: _keys(keys) for role, keys in raw["roles"].items()},
+        kinds={kind: _keys(keys) for kind, keys in raw["kinds"].items()},
         per_layer=_keys(raw["per_layer"]),
+        bidirectional=frozenset(raw["bidirectional"]["architectures"]),
         kv_algorithms=raw["kv_algorithms"],
         words={word: kind for kind, words in raw["words"].items() for word in words},
         patterns=tuple(PatternRule.of(rule) for rule in raw["layers"]),
         families=raw["families"],
         default_fields=classes["fields"],
         default_layers=classes["layers"],
-        text_types=classes["text"],
+        nested=classes["nested"],
+        encoder_types=frozenset(classes["encoders"]),
+        towers=raw["towers"],
         defaults_source=classes["source"],
         **{name: tuple(raw[name]) for name in lists},
     )

@@ -26,7 +26,7 @@ KEYS = sorted(
     | {*tables().nesting, *tables().towers, *tables().drafters, *tables().encoders}
     | {"model_type", "is_encoder_decoder", "per_layer_config", "use_sliding_window", "is_causal"}
 )
-TYPES = sorted({*tables().families, *tables().text_types, *tables().default_fields})
+TYPES = sorted({*tables().families, *tables().nested, *tables().default_fields})
 ODD = st.one_of(
     st.none(),
     st.booleans(),

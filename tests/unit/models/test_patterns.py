@@ -38,6 +38,18 @@ def kinds(model_type: str = "", **config: object) -> str:
         ({"num_hidden_layers": 3, "max_window_layers": 1, "use_sliding_window": True}, "fss"),
         ({"num_hidden_layers": 3, "max_window_layers": 1, "use_sliding_window": False}, "fff"),
         ({"num_hidden_layers": 3, "layer_types": [], "sliding_window": 8}, "sss"),
+        (
+            {
+                "num_hidden_layers": 4,
+                "block_configs": [
+                    {"attention": {"n_heads_in_group": 8, "no_op": False}},
+                    {"attention": {"no_op": True}},
+                    {"attention": {"no_op": False, "replace_with_linear": True}},
+                    {},
+                ],
+            },
+            "fnnf",
+        ),
     ],
 )
 def test_keys(config, expected):
@@ -56,7 +68,7 @@ def test_keys(config, expected):
         ("qwen3_next", 4, "nnnf"),
         ("jamba", 8, "nnnnfnnn"),
         ("modernbert", 4, "fssf"),
-        ("recurrent_gemma", 3, "sss"),
+        ("recurrent_gemma", 4, "nnsn"),
         ("mistral", 2, "ss"),
         ("llama", 2, "ff"),
     ],

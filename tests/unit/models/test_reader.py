@@ -2,7 +2,7 @@ import pytest
 
 from selector.errors import ContradictionError, UnknownModelError, ValueRefusedError
 from selector.models import read_config
-from selector.values import Model, Origin
+from selector.values import Drafter, Model, Origin
 
 LLAMA = {
     "model_type": "llama",
@@ -62,7 +62,9 @@ class TestOrigins:
         group = model.groups[0]
         assert group.layer.get("head_size") == 256
         assert group.origins["head_size"] is Origin.DEFAULT
-        assert "head_size" not in group.keys
+        assert group.keys["head_size"] == "head_dim"
+        assert model.defaults["head_dim"] == "gemma3_text"
+        assert model.defaults_source.startswith("Configuration and model classes of transformers ")
         assert any("gemma3_text's class defaults" in note for note in model.notes)
         assert any("head_dim" in note for note in model.notes)
 
@@ -133,7 +135,26 @@ class TestLatent:
         model = read_config(config)
         assert shape(model) == [("sparse", 78)]
         assert only(model).layer.get("v_head_dim") == 256
-        assert model.notes == ("num_nextn_predict_layers 1: drafter layers are not counted",)
+        assert model.drafters == (Drafter("num_nextn_predict_layers", 1, "sparse"),)
+        assert model.notes == ()
+
+    def test_a_mask_turned_off_expands_the_latent(self):
+        for change in ({"is_causal": False}, {"architectures": ["DeepseekV3BidirectionalModel"]}):
+            group = only(read_config({**DEEPSEEK, **change}))
+            layer = group.layer
+            assert group.name == "encoder"
+            assert (layer.get("mla"), layer.get("num_kv_heads")) == (False, 128)
+            assert (layer.get("head_size"), layer.get("v_head_size")) == (192, 192)
+
+    def test_sizes_of_zero_mean_there_is_no_latent(self):
+        config = {**LLAMA, "model_type": "deepseek_v2", "kv_lora_rank": None, "head_dim": 0}
+        config |= dict.fromkeys(("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"), 0)
+        layer = only(read_config(config)).layer
+        assert (layer.get("mla"), layer.get("head_size"), layer.get("v_head_size")) == (
+            False,
+            128,
+            128,
+        )
 
 
 class TestKvCache:
@@ -244,6 +265,31 @@ class TestGroups:
         assert shape(model) == [("full", 2), ("full-2", 1)]
         assert model.groups[1].layer.get("num_heads") == 16
 
+    def test_heads_of_sliding_layers_may_have_keys_of_their_own(self):
+        config = {"model_type": "step3p5", "num_hidden_layers": 4, "hidden_size": 4096}
+        config |= {"num_attention_heads": 64, "num_attention_groups": 8, "head_dim": 128}
+        config |= {"layer_types": ["full_attention", *["sliding_attention"] * 3]}
+        config |= {"sliding_window": 512}
+        config["attention_other_setting"] = {"num_attention_heads": 96, "num_attention_groups": 8}
+        model = read_config(config)
+        assert shape(model) == [("full", 1), ("sliding", 3)]
+        assert [group.layer.get("num_heads") for group in model.groups] == [64, 96]
+        assert model.groups[1].keys["num_heads"] == "attention_other_setting.num_attention_heads"
+
+    def test_blocks_say_how_many_heads_share_a_kv_head(self):
+        blocks = [{"attention": {"n_heads_in_group": n}} for n in (8, 4, 8)]
+        config = {**LLAMA, "model_type": "nemotron-nas", "num_hidden_layers": 3}
+        model = read_config({**config, "num_key_value_heads": None, "block_configs": blocks})
+        assert [(group.count, group.layer.get("num_kv_heads")) for group in model.groups] == [
+            (2, 4),
+            (1, 8),
+        ]
+
+    def test_a_decoder_that_looks_at_an_image_encoder(self):
+        config = {"model_type": "trocr", "d_model": 64, "decoder_layers": 2}
+        model = read_config({**config, "decoder_attention_heads": 4})
+        assert shape(model) == [("full", 2), ("cross", 2)]
+
     def test_layers_without_attention_are_counted(self):
         kinds = ["mamba"] * 3 + ["attention"]
         config = {**LLAMA, "num_hidden_layers": 4, "layer_types": kinds}
@@ -309,10 +355,6 @@ class TestNotes:
         config = {**LLAMA, "num_hidden_layers": 2, "layer_types": ["warp", "full_attention"]}
         notes = read_config(config).notes
         assert notes == ('layer type "warp" is not known: read as full attention',)
-
-    def test_towers_are_named(self):
-        config = {"model_type": "llava", "text_config": LLAMA, "vision_config": {}}
-        assert read_config(config).notes == ("vision_config: this tower is not read",)
 
     def test_head_size_rounded_down(self):
         model = read_config({**LLAMA, "hidden_size": 4100})

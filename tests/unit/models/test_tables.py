@@ -66,10 +66,16 @@ def test_roles_are_quantities():
         assert set(keys) <= set(tables().spellings)
 
 
-def test_nested_models_have_a_type_the_tables_know():
+def test_nested_configs_are_of_a_type_the_tables_know():
     known = tables()
-    for outer, inner in known.text_types.items():
-        assert known.knows(inner) or inner in known.text_types, outer
+    for outer, inside in known.nested.items():
+        for key, inner in inside.items():
+            if key in known.nesting:
+                assert known.knows(inner) or inner in known.nested, (outer, key)
+
+
+def test_encoders_are_types_the_table_knows():
+    assert tables().encoder_types <= set(tables().default_fields)
 
 
 @pytest.mark.parametrize("name", presets())
