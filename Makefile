@@ -4,7 +4,7 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 BIN := .venv/bin
 
-.PHONY: demo test check coverage format schemas readme build clean
+.PHONY: demo test check coverage format models schemas readme build clean
 
 demo: .venv/installed
 	$(BIN)/attnsel resolve --gpu "RTX PRO 6000" --model glm-5.2-fp8 --set tp=8,pp=2 --query-len 3300
@@ -27,6 +27,9 @@ coverage: .venv/installed-test  ## domains and the definition must be covered br
 format: .venv/installed-test
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+models: .venv/installed  ## how many configs are read exactly, and which fields are missed
+	$(BIN)/python tools/score_models.py $(CORPUS) --misses
 
 schemas: .venv/installed  ## after changing selector/fields.py
 	$(BIN)/python tools/write_schemas.py

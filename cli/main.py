@@ -17,6 +17,7 @@ from cli.explain import explain
 from cli.info import info
 from cli.inspect import inspect
 from cli.lint import lint
+from cli.model import model
 from cli.resolve import resolve
 
 __all__ = ["app", "main"]
@@ -46,6 +47,7 @@ _COMMANDS: dict[Callable[..., None], str] = {
     explain: "Say why not, and the smallest change that would help.",
     inspect: "Show all backends, one backend, or a support matrix.",
     lint: "Check manifests and show what to correct.",
+    model: "Show what was read from a model's config, and from where.",
     batch: "Answer every row of a JSONL or Parquet file.",
     certify: "Run what a manifest claims on this machine, and write evidence.",
     info: "Show versions, device and facts: what a bug report needs.",

@@ -63,7 +63,8 @@ ABOUT = (
     "'fields': constants only; values the class computes from other fields are left out, and "
     "derived by the reader. 'layers': layer types a class repeats when the config names none; "
     "'last' is what the last layer always is. 'nested': the classes of configs inside a config. "
-    "'encoders': types whose attention is not causal. Written by tools/write_model_defaults.py."
+    "'encoders': types whose attention is not causal. Written by tools/write_model_defaults.py "
+    "from the configuration and model classes of the source (Apache-2.0)."
 )
 
 
@@ -220,7 +221,7 @@ def _says_nothing(repeated: Mapping[str, Any], found: Mapping[str, Any]) -> bool
 
 def render(tables: Mapping[str, Any], version: str) -> str:
     """The file: one model type a line, so that a change shows as one."""
-    source = f"Configuration and model classes of transformers {version} (Apache-2.0)"
+    source = f"transformers {version}"
     parts = [f'"about": {json.dumps(ABOUT)}', f'"source": {json.dumps(source)}']
     for name in ("fields", "layers", "nested"):
         rows = [f"{json.dumps(k)}: {json.dumps(v)}" for k, v in sorted(tables[name].items())]

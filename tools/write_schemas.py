@@ -44,7 +44,9 @@ def put_manifest(schema: dict[str, Any]) -> None:
     definitions = schema["$defs"]
     for holder, kind in (("when", "predicate"), ("require", "predicate"), ("accepts", "accept")):
         kept = {k: v for k, v in definitions[holder]["properties"].items() if k == "any_of"}
-        fields = {f.name: {"description": f.description, "$ref": f"#/$defs/{kind}"} for f in BUILTIN}
+        fields = {
+            f.name: {"description": f.description, "$ref": f"#/$defs/{kind}"} for f in BUILTIN
+        }
         definitions[holder]["properties"] = {**fields, **kept}
 
 
@@ -54,6 +56,13 @@ def put_layer(schema: dict[str, Any]) -> None:
     schema["properties"] = {f.name: value_schema(f) for f in BUILTIN if f.name not in skipped}
 
 
+def put_model(schema: dict[str, Any]) -> None:
+    """The layer, so that the schema of a model stands alone."""
+    layer = json.loads((SCHEMAS / "layer.schema.json").read_text())
+    schema["$defs"]["layer"] = {k: v for k, v in layer.items() if k not in ("$schema", "$id")}
+
+
 if __name__ == "__main__":
     write("manifest.schema.json", put_manifest)
     write("layer.schema.json", put_layer)
+    write("model.schema.json", put_model)

@@ -7,7 +7,8 @@ How configs spell things, and what configuration classes assume, are tables (``f
 from __future__ import annotations
 
 from selector.models.loading import load_model, presets
+from selector.models.overriding import override
 from selector.models.reader import read_config
 from selector.models.sharding import shard
 
-__all__ = ["load_model", "presets", "read_config", "shard"]
+__all__ = ["load_model", "override", "presets", "read_config", "shard"]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
+
+import msgspec
 
 from selector.errors import UnknownModelError
 from selector.models.reader import read_config
@@ -17,6 +20,16 @@ __all__ = ["load_model", "presets"]
 
 MAX_BYTES = 4 * 2**20
 """A longer ``config.json`` is refused; the longest public ones are a tenth of this."""
+
+_IGNORED = (
+    ("adapter_config.json", "adapters are not read; they change weights, not attention"),
+    ("generation_config.json", "not read; it says nothing of attention"),
+    ("params.json", "not read; config.json is"),
+)
+"""Files of a checkpoint folder that a reader might expect to count, and why they do not."""
+
+_BESIDE = "hf_quant_config.json"
+"""The file beside, and the key under which the reader finds what it holds."""
 
 _FOLDER = Path(__file__).parent / "presets"
 
@@ -32,9 +45,10 @@ def load_model(ref: str) -> Model:
 
     Args:
         ref: a preset (``glm-5.2-fp8``, in any case, or the page's own ``zai-org/GLM-5.2-FP8``),
-            the path of a ``config.json``, or a folder that holds one. A preset wins over a path of
-            the same name; write ``./name`` for the path. A folder's ``hf_quant_config.json`` is
-            read too when ``config.json`` does not speak of quantisation.
+            the path of a ``config.json``, a folder that holds one, or ``-`` for standard input. A
+            preset wins over a path of the same name; write ``./name`` for the path. A folder's
+            ``hf_quant_config.json`` is read too when ``config.json`` does not speak of
+            quantisation; other files beside it are not, and a note says so where they matter.
 
     Raises:
         UnknownModelError: there is no such preset or file, it cannot be read, is no JSON object,
@@ -42,6 +56,8 @@ def load_model(ref: str) -> Model:
         ValueRefusedError: a field holds what it cannot.
         ContradictionError: two fields cannot both hold.
     """
+    if ref == "-":
+        return read_config(_parse(sys.stdin.buffer.read(MAX_BYTES + 1), "stdin"), name="stdin")
     name = _preset_named(ref)
     if name is not None:
         return _load_preset(name)
@@ -89,19 +105,34 @@ def _load_preset(name: str) -> Model:
 
 def _nothing_there(ref: str) -> str:
     near = get_close_matches(ref.lower().rsplit("/", 1)[-1], presets(), 1, 0.5)
-    hint = f"did you mean {near[0]}?" if near else f"presets: {', '.join(presets())}"
+    hint = f"did you mean {near[0]}?" if near else "`attnsel model --list` shows the presets"
     return f"no preset, file or folder {shown(ref)}; {hint}"
 
 
 def _load_folder(folder: Path) -> Model:
     file = folder / "config.json"
     if not file.exists():
-        raise UnknownModelError(f"{_label(folder)}: no config.json in this folder")
+        raise UnknownModelError(f"{_label(folder)}: no config.json in this folder{_base(folder)}")
     config = _read_object(file)
-    beside = folder / "hf_quant_config.json"
-    if "quantization_config" not in config and beside.exists():
-        config = {**config, "quantization_config": _read_object(beside)}
-    return read_config(config, name=_label(file))
+    beside = folder / _BESIDE
+    notes = [f"{name} beside it: {why}" for name, why in _IGNORED if (folder / name).exists()]
+    if beside.exists():
+        if "quantization_config" in config:
+            notes.append(f"{beside.name} beside it: not read, config.json speaks of quantisation")
+        else:
+            config = {**config, _BESIDE: _read_object(beside)}
+    model = read_config(config, name=_label(file))
+    return msgspec.structs.replace(model, notes=(*notes, *model.notes))
+
+
+def _base(folder: Path) -> str:
+    """What to do with a folder that holds an adapter alone."""
+    file = folder / "adapter_config.json"
+    if not file.exists():
+        return ""
+    base = _read_object(file).get("base_model_name_or_path")
+    named = f", {shown(base)}" if isinstance(base, str) else ""
+    return f": it holds an adapter; give the model it is for{named}"
 
 
 def _read_object(path: Path) -> Mapping[str, object]:
@@ -118,6 +149,15 @@ def _read_object(path: Path) -> Mapping[str, object]:
             data = stream.read(MAX_BYTES + 1)
     except OSError as error:
         raise UnknownModelError(f"{where}: {error.strerror or type(error).__name__}") from None
+    return _parse(data, where)
+
+
+def _parse(data: bytes, where: str) -> Mapping[str, object]:
+    """The JSON object that these bytes are; ``where`` begins the errors.
+
+    Raises:
+        UnknownModelError: they are none; says why on one line.
+    """
     if len(data) > MAX_BYTES:
         raise UnknownModelError(f"{where}: longer than {MAX_BYTES:,} bytes: no config.json")
     try:

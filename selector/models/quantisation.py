@@ -30,7 +30,7 @@ def kv_cache(*levels: Source) -> KvCache:
     notes: list[str] = []
     for level in levels:
         for key in level.tables.quantisations:
-            raw = level.raw(key)
+            raw = level.given.get(key)
             if not isinstance(raw, Mapping):
                 continue
             for path, found in _places(key, raw):

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from selector.errors import UnknownModelError
 from selector.models.beside import read_drafters, read_towers
+from selector.models.naming import name_group, with_names
 from selector.models.patterns import Kinds, layer_kinds
 from selector.models.quantisation import KvCache, kv_cache
 from selector.models.rules import (
@@ -93,7 +94,7 @@ def read_config(
         groups += found
         _note_assumed(stack.source, notes, defaults)
     _note_ends(text, notes)
-    named = _with_names(groups)
+    named = with_names(groups)
     return Model(
         name,
         top.model_type,
@@ -115,7 +116,7 @@ def _read_tower(
     own = Common(common.dtype, KvCache("auto", False, Origin.DEFAULT, ""), False)
     groups = _read_stack(Stack(source, attn_type), own, notes)[1]
     _note_assumed(source, notes, {})
-    return _with_names(groups)
+    return with_names(groups)
 
 
 def _model_type(config: Mapping[str, object]) -> str:
@@ -166,9 +167,8 @@ def _note_beginnings(text: Source, notes: dict[str, None]) -> None:
 def _note_assumed(source: Source, notes: dict[str, None], defaults: dict[str, str]) -> None:
     if source.assumed:
         keys = ", ".join(source.assumed)
-        notes[f"left out of the config, so {source.model_type}'s class defaults hold: {keys}"] = (
-            None
-        )
+        of = f"{source.model_type}'s class defaults hold ({source.tables.defaults_source})"
+        notes[f"left out of the config, so {of}: {keys}"] = None
         defaults.update({source.path(key): source.model_type for key in source.assumed})
 
 
@@ -404,31 +404,4 @@ def _read_group(
     if common.mm_prefix and attn_type == "decoder":
         draft.put("mm_prefix", True, Origin.DEFAULT)
     draft.put("tp_size", 1, Origin.DEFAULT)
-    return draft.group(_group_name(draft, slot.kind), count)
-
-
-def _group_name(draft: Draft, kind: str) -> str:
-    attn_type = draft.values["attn_type"]
-    if attn_type == "encoder_decoder":
-        return "cross"
-    name = kind
-    if draft.values["mla"]:
-        name = "sparse" if draft.values["sparse"] else "mla"
-    if attn_type in ("encoder", "encoder_only"):
-        return "encoder" if name == "full" else f"encoder-{name}"
-    return name
-
-
-def _with_names(groups: list[LayerGroup]) -> tuple[LayerGroup, ...]:
-    """The groups, with a number behind names that would repeat: ``full``, ``full-2``."""
-    seen: dict[str, int] = {}
-    named = []
-    for group in groups:
-        seen[group.name] = seen.get(group.name, 0) + 1
-        times = seen[group.name]
-        if times > 1:
-            group = LayerGroup(
-                f"{group.name}-{times}", group.count, group.layer, group.origins, group.keys
-            )
-        named.append(group)
-    return tuple(named)
+    return draft.group(name_group(slot.kind, draft.values), count)

@@ -30,7 +30,18 @@ def shard(model: Model, tp_size: int) -> Model:
     if isinstance(tp_size, bool) or not isinstance(tp_size, int) or tp_size < 1:
         raise ValueRefusedError(f"tp_size {shown(tp_size)} is not a whole number of at least 1")
     groups = tuple(_shard_group(model.name, group, tp_size) for group in model.groups)
-    return msgspec.structs.replace(model, groups=groups)
+    shared = {words: None for group in model.groups if (words := _shared(group, tp_size))}
+    return msgspec.structs.replace(model, groups=groups, notes=(*model.notes, *shared))
+
+
+def _shared(group: LayerGroup, tp_size: int) -> str:
+    """Says so when ranks hold copies of a KV head."""
+    kv_heads = group.layer.get("num_kv_heads")
+    whole = group.layer.get("tp_size") in (None, 1) and isinstance(kv_heads, int)
+    latent = group.layer.get("mla") is True
+    if not whole or latent or not isinstance(kv_heads, int) or tp_size <= kv_heads:
+        return ""
+    return f"{group.name} layers: each of {kv_heads} KV heads is on {tp_size // kv_heads} ranks"
 
 
 def _shard_group(name: str, group: LayerGroup, tp_size: int) -> LayerGroup:

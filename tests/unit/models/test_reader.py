@@ -64,8 +64,11 @@ class TestOrigins:
         assert group.origins["head_size"] is Origin.DEFAULT
         assert group.keys["head_size"] == "head_dim"
         assert model.defaults["head_dim"] == "gemma3_text"
-        assert model.defaults_source.startswith("Configuration and model classes of transformers ")
-        assert any("gemma3_text's class defaults" in note for note in model.notes)
+        assert model.defaults_source == "transformers 5.20.2"
+        assert any(
+            "gemma3_text's class defaults hold (transformers 5.20.2): " in note
+            for note in model.notes
+        )
         assert any("head_dim" in note for note in model.notes)
 
     def test_null_is_not_left_out(self):

@@ -75,3 +75,11 @@ def test_only_once():
     assert shard(once, 4) == once
     with pytest.raises(ContradictionError, match="per rank of tensor parallel size 4 already"):
         shard(once, 2)
+
+
+def test_kv_heads_on_several_ranks_are_said():
+    assert shard(load_model("llama-3.1-8b"), 16).notes == (
+        "full layers: each of 8 KV heads is on 2 ranks",
+    )
+    assert shard(load_model("llama-3.1-8b"), 8).notes == ()
+    assert shard(load_model("deepseek-v3"), 8).notes == load_model("deepseek-v3").notes
