@@ -1,0 +1,182 @@
+"""Whole manifests: those in ``bad`` give exactly the findings they announce, ``good`` give none."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from selector.document import read_document
+from selector.loading import read
+from selector.values import Finding, Severity
+
+MANIFESTS = Path(__file__).parent.parent / "manifests"
+BAD = sorted((MANIFESTS / "bad").glob("*.yaml"))
+GOOD = sorted((MANIFESTS / "good").glob("*.yaml"))
+EXPECTED = re.compile(r"^# expect: (\w+) (\d+):(\d+)$", re.MULTILINE)
+
+
+def findings_of(path: Path) -> list[Finding]:
+    return read(read_document(path))[1].findings
+
+
+def messages_of(name: str) -> list[str]:
+    """The findings of a bad manifest as a person sees them, without the file's name."""
+    path = MANIFESTS / "bad" / f"{name}.yaml"
+    return [str(f).removeprefix(f"{path}:") for f in findings_of(path)]
+
+
+@pytest.mark.parametrize("path", BAD, ids=lambda path: path.stem)
+def test_bad_manifest(path: Path) -> None:
+    announced = EXPECTED.findall(path.read_text("utf-8"))
+    assert announced, "the file says no `# expect: CODE LINE:COLUMN`"
+    assert path.name.startswith(f"{announced[0][0].lower()}-") or len(announced) > 1
+    found = findings_of(path)
+    assert sorted((f.code, f.line, f.column) for f in found) == sorted(
+        (code, int(line), int(column)) for code, line, column in announced
+    )
+    assert found == sorted(found)
+    for finding in found:
+        assert "\n" not in str(finding)
+        assert len(str(finding)) < 500
+        assert finding.message
+        assert not finding.message.endswith((".", ";", " "))
+
+
+@pytest.mark.parametrize("path", BAD, ids=lambda path: path.stem)
+def test_only_errors_make_a_manifest_unusable(path: Path) -> None:
+    manifest, document = read(read_document(path))
+    assert (manifest is None) == any(f.severity is Severity.ERROR for f in document.findings)
+
+
+@pytest.mark.parametrize("path", GOOD, ids=lambda path: path.stem)
+def test_good_manifest(path: Path) -> None:
+    manifest, document = read(read_document(path))
+    assert document.findings == []
+    assert manifest is not None
+
+
+def test_every_code_has_a_bad_manifest() -> None:
+    shown = {code for path in BAD for code, _, _ in EXPECTED.findall(path.read_text("utf-8"))}
+    package = Path(read.__code__.co_filename).parent
+    sources = [*package.glob("*.py"), package.parent / "schemas" / "manifest.schema.json"]
+    used = {code for p in sources for code in re.findall(r"CAP0\d\d", p.read_text("utf-8"))}
+    elsewhere = {"CAP007", "CAP012", "CAP026"}  # not text; an example in prose; overlays
+    assert used - elsewhere == shown - elsewhere
+
+
+PIN = (
+    "CAP023 a sparse entry that lists 12.x must say `dense_prefill: false`: no dense prefill path "
+    "exists there (vLLM PR #51395); lifting the pin means changing the schema, the invariant and "
+    "the rationale together"
+)
+EXACT = (
+    "CAP024 a sparse entry must list exact capabilities or whole majors; "
+    'write "12.0" or 12.x, no ranges, no cases'
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (
+            "cap021-sparse-without-dense-prefill",
+            "6:5: CAP021 sparse entry without `dense_prefill`; say `dense_prefill: false` and why "
+            "in `rationale`, or `true` if a dense prefill path exists",
+        ),
+        (
+            "cap022-rationale-missing",
+            "6:5: CAP022 `dense_prefill: false` without `rationale`; "
+            "say in `rationale` why no dense prefill path may be taken",
+        ),
+        (
+            "cap022-rationale-empty",
+            "11:16: CAP022 `rationale` is blank; say why `dense_prefill` is false",
+        ),
+        (
+            "cap022-rationale-blank",
+            "11:16: CAP022 `rationale` is blank; say why `dense_prefill` is false",
+        ),
+        (
+            "cap022-rationale-says-nothing",
+            "11:15: CAP022 `rationale` is blank; say why `dense_prefill` is false",
+        ),
+        (
+            "cap022-phase-off-without-rationale",
+            "22:35: CAP022 phase is `disabled: true` without `rationale`; say why it is off",
+        ),
+        ("cap023-pin-flipped-on-12-0", f"10:20: {PIN}"),
+        ("cap023-pin-flipped-on-12-x", f"10:20: {PIN}"),
+        ("cap023-pin-flipped-on-text", f"10:20: {PIN}"),
+        ("cap023-pin-flipped-behind-an-alias", f"12:20: {PIN}"),
+        ("cap023-pin-flipped-behind-a-merge-key", f"6:30: {PIN}"),
+        ("cap023-pin-flipped-with-accepts-merged", f"12:20: {PIN}"),
+        ("cap024-capability-at-least", f"15:19: {EXACT}"),
+        ("cap024-capability-at-least-listed", f"15:28: {EXACT}"),
+        ("cap024-capability-any", f"15:19: {EXACT}"),
+        ("cap024-capability-range", f"15:19: {EXACT}"),
+        ("cap024-capability-by-cases", f"15:19: {EXACT}"),
+        ("cap024-capability-as-sm120", f"15:20: {EXACT}"),
+        (
+            "cap004-backends-is-a-mapping",
+            "6:3: CAP004 a mapping is not a list; write a list",
+        ),
+        (
+            "cap004-unknown-path",
+            '24:28: CAP004 "mhaa" is not one of mha, mqa, dense_mha, masked_mha, sparse_mqa; '
+            "did you mean mha?",
+        ),
+        (
+            "cap005-base-60-capability",
+            "16:20: CAP005 9:0 is a base-60 number in YAML 1.1 and text in 1.2; "
+            'write "9.0" or "9:0"',
+        ),
+        (
+            "cap005-octal-block-size",
+            "20:20: CAP005 016 is 14 in YAML 1.1 and 16 in 1.2; drop the zero",
+        ),
+        (
+            "cap005-capability-loses-its-zero",
+            '16:20: CAP005 12.10 is read as the number 12.1; write "12.10"',
+        ),
+        (
+            "cap008-no-source",
+            "9:5: CAP008 `source` is missing; "
+            "add it: File, link or class that states this, with its version.",
+        ),
+        (
+            "cap010-unknown-field-in-accepts",
+            '20:7: CAP010 unknown field "hed_size"; did you mean head_size?',
+        ),
+        ("cap010-alias-of-a-field", '20:7: CAP010 "has_sink" is an alias; write sink'),
+        (
+            "cap011-value-outside-the-vocabulary",
+            "17:24: CAP011 bfloat17 is not a value of dtype; did you mean bfloat16?",
+        ),
+        (
+            "cap025-core-field-unstated",
+            "14:5: CAP025 entry paged does not state `head_size`; "
+            "list the values it accepts, or `any`",
+        ),
+        (
+            "cap025-no-prefill-paths",
+            "9:5: CAP025 entry serves prefill without `prefill_paths`; state its paths, "
+            "for example `prefill_paths: [{path: mha, reason: …}]`",
+        ),
+    ],
+)
+def test_what_a_person_reads(name: str, said: str) -> None:
+    assert messages_of(name) == [said]
+
+
+def test_a_trap_says_what_to_write_beside_what_the_field_wants() -> None:
+    assert messages_of("cap004-no-as-a-boolean") == [
+        '25:22: CAP004 "no" is not true or false; write true or false',
+        '25:22: CAP005 no is a boolean in YAML 1.1 and text in 1.2; write false or "no"',
+    ]
+
+
+def test_several_mistakes_are_shown_at_once_from_top_to_bottom() -> None:
+    places = [line.split(" ")[0] for line in messages_of("cap005-several-at-once")]
+    assert places == ["10:10:", "11:1:", "16:5:", "21:5:", "28:19:", "32:23:", "33:28:"]
