@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from selector.document import read_document
+from selector.document import read_document, read_text
 from selector.loading import read
+from selector.schema import load_schema
 from selector.values import Finding, Severity
 
 MANIFESTS = Path(__file__).parent.parent / "manifests"
@@ -180,3 +182,43 @@ def test_a_trap_says_what_to_write_beside_what_the_field_wants() -> None:
 def test_several_mistakes_are_shown_at_once_from_top_to_bottom() -> None:
     places = [line.split(" ")[0] for line in messages_of("cap005-several-at-once")]
     assert places == ["10:10:", "11:1:", "16:5:", "21:5:", "28:19:", "32:23:", "33:28:"]
+
+
+def test_two_hundred_backends_share_one_anchor() -> None:
+    head = (
+        'attnsel: 1\nname: many\nversion: "1"\ndefinitions:\n'
+        "  shared: &shared\n"
+        "    source: https://example.org\n    mla: false\n    sparse: false\n"
+        "    accepts: {platform: any, capability: any, dtype: any, kv_cache_dtype: any, "
+        "head_size: [64, 128], block_size: any, attn_type: any}\n"
+        "    phases: {prefill: {}, decode: {}}\n    decode_threshold: 1\n"
+        "    prefill_paths: [{path: mha, reason: The only way.}]\n"
+        "backends:\n"
+    )
+    text = head + "".join(f"  - {{<<: *shared, name: b{i}}}\n" for i in range(200))
+    manifest, document = read(read_text(text, "many.yaml"))
+    assert document.findings == []
+    assert manifest is not None
+    assert list(manifest.entries) == [f"b{i}" for i in range(200)]
+
+    wrong = text.replace("head_size: [64, 128]", "head_size: [64, many]")
+    findings = read(read_text(wrong, "many.yaml"))[1].findings
+    assert [(f.code, f.line) for f in findings] == [("CAP011", 9)]
+
+
+def test_the_manifest_that_uses_everything_leaves_no_word_of_the_schema_out() -> None:
+    words: set[str] = set()
+    pending: list[Any] = [read_document(MANIFESTS / "good" / "everything.yaml").tree]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, dict):
+            words |= node.keys()
+            pending.extend(node.values())
+        elif isinstance(node, list):
+            pending.extend(node)
+    schema = load_schema("manifest")
+    sections = set(schema["properties"])
+    entry = set(schema["$defs"]["entry"]["properties"])
+    rules = {key for name in ("constraint", "path") for key in schema["$defs"][name]["properties"]}
+    forms = set(schema["$defs"]["accept"]["properties"]) - {"field"}
+    assert (sections | entry | rules | forms) - words == set()
