@@ -15,10 +15,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from selector.errors import AttnselError
+from selector.models import read_config
+
 TARGET = Path(__file__).parent.parent / "tests" / "unit" / "models" / "data" / "corpus.jsonl"
 OF_OTHERS = 5
 NOT_ATTENTION = re.compile(
-    r"token|dropout|^initializer|hidden_act|_eps$|epsilon|vocab|rope_|transformers_version|"
+    r"token|dropout|^initializer|hidden_act|_eps$|epsilon|vocab|^rope_|transformers_version|"
     r"use_cache|^tie_|intermediate|router|aux_loss|norm|routed|max_position|expert|activation|"
     r"label|_drop$|task_specific|init_|_std$|factor|scoring|topk_|scaling|multiplier|return_dict|"
     r"auto_map|conv_|mlp|ffn|_coef|video_|loss|beams|attention_scale|time_step|mamba_|pdrop|bias|"
@@ -27,7 +30,8 @@ NOT_ATTENTION = re.compile(
     r"temperature|layerdrop|swiglu|mel_bins|spatial|resampler|pad_|resid|patch|image_|_image|"
     r"rope$|theta|bos_|eos_|length|chunk_size_feed|problem_type|is_split|prefix_|seed"
 )
-KEPT = {"index_topk", "linear_attn_config", "num_nextn_predict_layers", "normalization"}
+KEPT = {"index_topk", "linear_attn_config", "num_nextn_predict_layers", "no_rope_layers"}
+KEPT |= {"no_rope_layer_interval"}
 OF_QUANTISATION = {"quant_method", "kv_cache_scheme", "quantization", "producer", "quant_algo"}
 OF_TOWERS = {"model_type", "num_hidden_layers", "hidden_size", "num_attention_heads"}
 OF_TOWERS |= {"depth", "embed_dim", "num_heads", "d_model", "encoder_layers", "head_dim"}
@@ -53,6 +57,16 @@ def shorten(config: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
+def same_reading(config: Mapping[str, Any], short: Mapping[str, Any]) -> bool:
+    """Whether nothing that the reader looks at was cut away."""
+    try:
+        whole = read_config(config)
+    except AttnselError:
+        return True
+    part = read_config(short)
+    return whole.groups == part.groups and whole.notes == part.notes
+
+
 def expected(facts: Mapping[str, Any]) -> dict[str, Any]:
     """What is compared; a layer's features only where they are there."""
     kept = {name: facts[name] for name in EXPECTED}
@@ -73,6 +87,9 @@ def extract(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The rows that are kept, shortened."""
     scored = [r for r in rows if r["domain"] == "text" and r["confidence"] != "low"]
     others = [r for r in rows if r not in scored][::OF_OTHERS]
+    for row in (*scored, *others):
+        if not same_reading(row["config"], shorten(row["config"])):
+            raise SystemExit(f"{row['id']}: something that bears on attention is cut away")
     return [
         {
             "id": row["id"],

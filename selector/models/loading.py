@@ -158,6 +158,8 @@ def _parse(data: bytes, where: str) -> Mapping[str, object]:
     Raises:
         UnknownModelError: they are none; says why on one line.
     """
+    if data.startswith(b"GGUF"):
+        raise UnknownModelError(f"{where}: GGUF is not read; give the config.json it was made from")
     if len(data) > MAX_BYTES:
         raise UnknownModelError(f"{where}: longer than {MAX_BYTES:,} bytes: no config.json")
     try:

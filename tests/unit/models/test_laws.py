@@ -13,6 +13,10 @@ from selector.models import load_model, presets, read_config, shard
 from selector.models.tables import tables
 from selector.values import Model
 
+ROWS = [
+    json.loads(line)["config"]
+    for line in (Path(__file__).parent / "data" / "corpus.jsonl").read_text("utf-8").splitlines()
+]
 PRESETS = {
     name: json.loads(
         (Path(selector.models.__file__).parent / "presets" / f"{name}.json").read_text("utf-8")
@@ -101,6 +105,46 @@ def test_presets_with_fields_dropped_or_renamed(data):
     new = data.draw(st.none() | st.sampled_from(KEYS) | st.text(max_size=8))
     if new is not None:
         config[new] = value
+    read(config)
+
+
+def levels(config: dict[str, object]) -> list[dict[str, object]]:
+    """The config and every object inside it that holds something."""
+    inside = [value for value in config.values() if isinstance(value, dict) and value]
+    return [config, *(one for value in inside for one in levels(value))]
+
+
+@st.composite
+def mutated(draw):
+    """A row of the corpus with up to three fields dropped, renamed or changed, at any depth."""
+    config = json.loads(json.dumps(draw(st.sampled_from(ROWS))))
+    for _ in range(draw(st.integers(1, 3))):
+        level = draw(st.sampled_from(levels(config)))
+        if not level:
+            continue
+        key = draw(st.sampled_from(sorted(level)))
+        value = level[key]
+        how = draw(st.sampled_from(["drop", "rename", "change", "grow", "negate", "list", "text"]))
+        number = value if isinstance(value, int | float) and not isinstance(value, bool) else 1
+        if how in ("drop", "rename"):
+            del level[key]
+        if how == "rename":
+            level[draw(st.sampled_from(KEYS) | st.text(max_size=8))] = value
+        changed = {
+            "change": lambda: draw(ODD),
+            "grow": lambda number=number: number * 10 ** draw(st.integers(2, 60)),
+            "negate": lambda number=number: -number,
+            "list": lambda value=value: [value] * draw(st.integers(0, 70)),
+            "text": lambda value=value: str(value)[:50],
+        }
+        if how in changed:
+            level[key] = changed[how]()
+    return config
+
+
+@given(mutated())
+@settings(max_examples=400, deadline=None)
+def test_any_mutation_of_a_row(config):
     read(config)
 
 

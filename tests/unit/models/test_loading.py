@@ -1,3 +1,4 @@
+import io
 import json
 
 import pytest
@@ -70,6 +71,36 @@ class TestFiles:
         assert group.layer.get("kv_cache_dtype") == "fp8_e4m3"
         assert group.origins["kv_cache_dtype"] == "checkpoint quantisation"
 
+    def test_config_json_wins_over_quantisation_beside(self, tmp_path):
+        (tmp_path / "config.json").write_text(json.dumps({**LLAMA, "quantization_config": {}}))
+        beside = {"quantization": {"kv_cache_quant_algo": "FP8"}}
+        (tmp_path / "hf_quant_config.json").write_text(json.dumps(beside))
+        model = load_model(str(tmp_path))
+        assert model.groups[0].layer.get("kv_cache_dtype") == "auto"
+        assert model.notes[0].startswith("hf_quant_config.json beside it: not read")
+
+    @pytest.mark.parametrize("name", ["adapter_config.json", "generation_config.json"])
+    def test_other_files_beside_are_named_in_a_note(self, tmp_path, name):
+        (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+        (tmp_path / name).write_text("not even JSON")
+        assert load_model(str(tmp_path)).notes[0].startswith(f"{name} beside it: ")
+
+    @pytest.mark.parametrize(
+        ("adapter", "words"),
+        [
+            ('{"base_model_name_or_path": "Qwen/Qwen3-8B"}', 'model it is for, "Qwen/Qwen3-8B"'),
+            ("{}", "it holds an adapter; give the model it is for"),
+        ],
+    )
+    def test_an_adapter_alone(self, tmp_path, adapter, words):
+        (tmp_path / "adapter_config.json").write_text(adapter)
+        assert refusal(tmp_path).endswith(words)
+
+    def test_standard_input(self, monkeypatch):
+        stream = io.TextIOWrapper(io.BytesIO(json.dumps(LLAMA).encode()), "utf-8")
+        monkeypatch.setattr("sys.stdin", stream)
+        assert load_model("-").name == "stdin"
+
     def test_a_preset_wins_over_a_folder_of_its_name(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         (tmp_path / "qwen3-8b").mkdir()
@@ -88,6 +119,7 @@ class TestFiles:
             (b"{}", "no attention fields: looked for num_hidden_layers"),
             (b"\xff\xfe{}", "not UTF-8 text at byte 0"),
             (b"\x00" * 9, "not JSON: "),
+            (b"GGUF\x03", "GGUF is not read; give the config.json it was made from"),
             (b'{"a":' * 200_000, "nested too deeply"),
             (b'{"a":' + b"9" * 5000 + b"}", "holds a number that is too long"),
             (b" " * (MAX_BYTES + 1), "longer than 4,194,304 bytes"),
