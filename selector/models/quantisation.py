@@ -60,12 +60,16 @@ def _places(key: str, config: Mapping[str, object]) -> list[tuple[str, object]]:
     return found
 
 
+_SCHEMES = {("float", 8): "fp8_e4m3", ("float", 4): "nvfp4", ("int", 8): "int8"}
+"""Type and bits of a scheme → element type."""
+
+
 def _dtype(found: object, algorithms: Mapping[str, str]) -> str:
     if isinstance(found, str):
         return algorithms.get(found.lower(), "")
     if isinstance(found, Mapping):
         kind = found.get("type")
         bits = found.get("num_bits")
-        if bits == 8 and kind in ("float", "int"):
-            return "fp8_e4m3" if kind == "float" else "int8"
+        if isinstance(kind, str) and isinstance(bits, int) and not isinstance(bits, bool):
+            return _SCHEMES.get((kind, bits), "")
     return ""

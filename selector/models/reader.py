@@ -18,6 +18,7 @@ from selector.models.rules import (
     describe_heads,
     describe_latent,
     describe_window,
+    is_on,
 )
 from selector.models.source import Read, Source, shown
 from selector.models.tables import tables
@@ -209,7 +210,8 @@ _DTYPES = {
 
 
 def _mm_prefix(levels: Sequence[Source], notes: dict[str, None]) -> bool:
-    if not (levels[0].family.mm_prefix and len(levels) > 1):
+    switch = levels[0].family.mm_prefix
+    if len(levels) == 1 or not is_on(switch, levels[-1]):
         return False
     note = "attention is bidirectional over image tokens; for text alone set mm_prefix=false"
     notes[note] = None

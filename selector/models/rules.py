@@ -12,7 +12,14 @@ from selector.models.source import MISSING, Read, Source
 from selector.models.tables import Switch
 from selector.values import Layer, LayerGroup, Origin
 
-__all__ = ["Draft", "describe_features", "describe_heads", "describe_latent", "describe_window"]
+__all__ = [
+    "Draft",
+    "describe_features",
+    "describe_heads",
+    "describe_latent",
+    "describe_window",
+    "is_on",
+]
 
 _LATENT = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 
@@ -216,8 +223,13 @@ def describe_features(draft: Draft, source: Source, kind: str) -> None:
         draft.put(field, on, origin, key)
 
 
+def is_on(switch: Switch | None, source: Source) -> bool:
+    """Whether a model has a feature, whatever the kind of its layers."""
+    return _switched(switch, source, "")[0]
+
+
 def _switched(switch: Switch | None, source: Source, kind: str) -> tuple[bool, Origin, str]:
-    if switch is None or (switch.kinds and kind not in switch.kinds):
+    if switch is None or (switch.kinds and kind and kind not in switch.kinds):
         return False, Origin.DEFAULT, ""
     if switch.always:
         return True, Origin.DEFAULT, ""

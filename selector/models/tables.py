@@ -7,6 +7,8 @@ not say; all of it is optional:
 ``attention``             ``decoder`` (default), ``encoder``, or ``none``
 ``mla``                   ``false``: the latent is expanded before attention
 ``sink``, ``alibi``       a :class:`Switch`
+``mm_prefix``             a :class:`Switch` read from the language model's config: attention is
+                          bidirectional over image tokens
 ``kv_heads``              rules tried in order, see :class:`KvRule`
 ``words``                 layer type → kind, where it differs from the common meaning
 ``counts``                key of the layer count → attention layers in one layer counted
@@ -17,7 +19,6 @@ not say; all of it is optional:
 ``cross_every``           the key that says after how many layers a cross-attention follows
 ``crossed``               a cross-attention follows in every layer, though the config is silent
 ``assume``                class defaults beside those of ``defaults.json``
-``mm_prefix``             attention is bidirectional over image tokens
 ``draft_kind``            the kind of layer that its drafters are, when it is not the plain one
 ``refuse``                why the reader does not describe it
 ``like``, ``defaults``    the family, and the class defaults, of another ``model_type``
@@ -145,7 +146,7 @@ class Family(NamedTuple):
     crossed: bool = False
     assume: Mapping[str, object] | None = None
     windows: str = ""
-    mm_prefix: bool = False
+    mm_prefix: Switch | None = None
     draft_kind: str = ""
     refuse: str = ""
     source: str = ""
@@ -153,9 +154,10 @@ class Family(NamedTuple):
     @classmethod
     def of(cls, raw: Mapping[str, Any]) -> Family:
         """A family as ``families.json`` writes it."""
-        plain = set(cls._fields) - {"sink", "alibi", "kv_heads", "kinds", "spellings"}
+        switches = ("sink", "alibi", "mm_prefix")
+        plain = set(cls._fields) - {*switches, "kv_heads", "kinds", "spellings"}
         given: dict[str, Any] = {key: raw[key] for key in plain if key in raw}
-        for key in ("sink", "alibi"):
+        for key in switches:
             if key in raw:
                 given[key] = Switch.of(raw[key])
         given["kv_heads"] = tuple(

@@ -171,6 +171,8 @@ class TestKvCache:
             ({"quantization": {"kv_cache_quant_algo": "FP8"}}, "fp8_e4m3"),
             ({"quantization": {"kv_cache_quant_algo": "NVFP4"}}, "nvfp4"),
             ({"kv_cache_scheme": {"type": "int", "num_bits": 8}}, "int8"),
+            ({"kv_cache_scheme": {"type": "float", "num_bits": 4}}, "nvfp4"),
+            ({"kv_cache_scheme": {"type": ["float"], "num_bits": 8}}, "auto"),
             ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "auto"),
             ({"quant_method": "fp8", "kv_cache_scheme": "static"}, "auto"),
             ({"kv_cache_scheme": None}, "auto"),
