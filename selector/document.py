@@ -378,7 +378,7 @@ class _Builder:
             return None
         if text.lower() in ("true", "false"):
             return text.lower() == "true"
-        if re.fullmatch(r"[-+]?(0|[1-9]\d{0,17})", text):
+        if re.fullmatch(r"[-+]?(0|[1-9][0-9]{0,17})", text):
             return int(text)
         if trap := _trap(text):
             message, fix = trap
@@ -397,25 +397,25 @@ def _trap(text: str) -> tuple[str, str] | None:
     if text.lower() in ("yes", "no", "on", "off", "y", "n"):
         meant = "true" if text.lower() in ("yes", "on", "y") else "false"
         return f"{shown} is a boolean in YAML 1.1 and text in 1.2", f'write {meant} or "{shown}"'
-    if re.fullmatch(r"[-+]?\d[\d_]*(:[0-5]?\d)+(\.\d*)?", text):
+    if re.fullmatch(r"[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9]*)?", text):
         dotted = f'write "{text.replace(":", ".")}" or "{shown}"'
         return f"{shown} is a base-60 number in YAML 1.1 and text in 1.2", dotted
-    if re.fullmatch(r"[-+]?0\d+", text):
+    if re.fullmatch(r"[-+]?0[0-9]{1,17}", text):
         octal = int(text, 8) if re.fullmatch(r"[-+]?[0-7]+", text) else "text"
-        return f"{shown} is {octal} in YAML 1.1 and {int(text[:18])} in 1.2", "drop the zero"
-    if re.fullmatch(r"[-+]?0[xob][\da-fA-F_]+", text) or re.fullmatch(
-        r"[-+]?\d[\d_]*_[\d_]*", text
+        return f"{shown} is {octal} in YAML 1.1 and {int(text)} in 1.2", "drop the zero"
+    if re.fullmatch(r"[-+]?0[xob][0-9a-fA-F_]+", text) or re.fullmatch(
+        r"[-+]?[0-9][0-9_]*_[0-9_]*", text
     ):
         return f"{shown} is a number in some YAML versions only", "write it in plain decimal"
-    if re.fullmatch(r"[-+]?\d{19,}", text):
+    if re.fullmatch(r"[-+]?[0-9]{19,}", text):
         return f"{shown} is too large a number", "no field is that large"
-    if re.fullmatch(r"[-+]?(\d+\.\d*|\.\d+|\d+)([eE][-+]?\d+)?", text):
+    if re.fullmatch(r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)([eE][-+]?[0-9]+)?", text):
         number = float(text)
-        as_read = f"{number:g}" if abs(number) < 1e15 else "a number"
-        return f"{shown} is read as the number {as_read}", quoted
+        as_read = f"the number {number:g}" if abs(number) < 1e15 else "a number"
+        return f"{shown} is read as {as_read}", quoted
     if re.fullmatch(r"[-+]?\.(inf|nan)", text, re.IGNORECASE):
         return f"{shown} is read as a number", quoted
-    if re.fullmatch(r"\d{4}-\d\d?-\d\d?([Tt ].*)?", text):
+    if re.fullmatch(r"[0-9]{4}-[0-9][0-9]?-[0-9][0-9]?([Tt ].*)?", text):
         return f"{shown} is a date in YAML 1.1 and text in 1.2", quoted
     return None
 
