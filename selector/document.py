@@ -148,7 +148,7 @@ def _decode(document: Document, raw: bytes, limits: Limits) -> str | None:
         seen = f"byte 0x{raw[error.start]:02x}"
         document.report("CAP007", at, f"{seen} is not UTF-8", "save the file as UTF-8")
         return None
-    if bad := re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufffe\uffff]", text):
+    if bad := re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ufffe\uffff]", text):
         at = _place(document.file, text[: bad.start()])
         message = f"control character U+{ord(bad[0]):04X} is not text"
         document.report("CAP007", at, message, "remove it")
@@ -163,12 +163,16 @@ def _place(file: str, before: str) -> Position:
 
 def _report_syntax(document: Document, error: yaml.YAMLError, text: str) -> None:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-    line, column = (mark.line, mark.column) if mark else (0, 0)
     problem = str(getattr(error, "problem", None) or error).splitlines()[0]
-    lines = text.split("\n")
     fix = "correct the YAML here"
-    indent = re.match(r"[ \t]*", lines[line])[0] if line < len(lines) else ""  # type: ignore[index]
-    if "\t" in indent or "'\\t'" in problem or "tab" in problem:
+    if getattr(error, "context", None) == "while scanning a simple key":
+        mark = error.context_mark  # type: ignore[attr-defined]  # the problem shows lines later
+        problem, fix = "key without a colon and a space", "write `key: value`"
+    line, column = (mark.line, mark.column) if mark else (0, 0)
+    lines = text.split("\n")
+    seen = lines[line] if line < len(lines) else ""
+    indent = seen[: len(seen) - len(seen.lstrip(" \t"))]
+    if "\t" in indent or seen[column : column + 1] == "\t" or re.search(r"\btab\b", problem):
         column = indent.find("\t") if "\t" in indent else column
         problem, fix = "tab used for indentation", "indent with spaces"
     code = "CAP006" if "nesting depth" in problem else "CAP001"
@@ -365,8 +369,9 @@ class _Builder:
 
     def _refuse_tag(self, event: Any) -> None:
         if event.tag and event.tag != "!":
+            tag = event.tag.replace("tag:yaml.org,2002:", "!!")
             self.document.report(
-                "CAP001", self._at(event), f"tag {_cut(event.tag)} is not read", "remove the tag"
+                "CAP001", self._at(event), f"tag {_cut(tag)} is not read", "remove the tag"
             )
 
     def _scalar(self, event: Any) -> Any:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from selector.document import LIMITS, Document, Limits, Mapping, Sequence, read_document, read_text
-from selector.values import Position, Severity
+from selector.document import LIMITS, Document, Limits, read_text
 
 
 def shown(document: Document) -> list[str]:
@@ -113,3 +110,80 @@ def test_numbers_of_any_length_are_a_short_finding(lead: str, digits: str) -> No
     assert document.tree is not None
     for line in shown(document):
         assert len(line) < 250
+
+
+# -- what is not text ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"", "1:1: CAP001 file is empty; write a manifest"),
+        (b"  \n \n\n", "1:1: CAP001 file is empty; write a manifest"),
+        (b"# only a comment\n", "1:1: CAP001 file is empty; write a manifest"),
+        (b"---\n", "1:1: CAP001 file is empty; write a manifest"),
+        (b"null\n", "1:1: CAP001 file is empty; write a manifest"),
+        (b"- a\n", "1:1: CAP004 the document is not a mapping; start with `attnsel: 1`"),
+        (b"hello\n", "1:1: CAP004 the document is not a mapping; start with `attnsel: 1`"),
+        (b"7\n", "1:1: CAP004 the document is not a mapping; start with `attnsel: 1`"),
+        (
+            b"\xef\xbb\xbfa: 1\n",
+            "1:1: CAP007 file starts with a byte order mark; save it as UTF-8 without BOM",
+        ),
+        ("a: 1\n".encode("utf-16"), "1:1: CAP007 byte 0xff is not UTF-8; save the file as UTF-8"),
+        ("a: 1\n".encode("utf-16-be"), "1:1: CAP007 control character U+0000 is not text; "),
+        ("a: 1\n".encode("utf-16-le"), "1:2: CAP007 control character U+0000 is not text; "),
+        ("a: 1\nb: é\n".encode("latin-1"), "2:4: CAP007 byte 0xe9 is not UTF-8; "),
+        (b"a: \xc0\xaf\n", "1:4: CAP007 byte 0xc0 is not UTF-8; "),
+        ("é: é\xe9\ud800".encode("utf-8", "surrogatepass"), "1:6: CAP007 byte 0xed is not UTF-8; "),
+        (b"a: 1\nb: \0\n", "2:4: CAP007 control character U+0000 is not text; remove it"),
+        (bytes(100), "1:1: CAP007 control character U+0000 is not text; remove it"),
+        (b"a: \x1b[31m\n", "1:4: CAP007 control character U+001B is not text; remove it"),
+        (b"a: \x7f\n", "1:4: CAP007 control character U+007F is not text; remove it"),
+        ("a: \x80\n".encode(), "1:4: CAP007 control character U+0080 is not text; remove it"),
+        ("a: \x9f\n".encode(), "1:4: CAP007 control character U+009F is not text; remove it"),
+        ("a: \uffff\n".encode(), "1:4: CAP007 control character U+FFFF is not text; remove it"),
+        ("a: \ud800", "1:4: CAP007 byte 0xed is not UTF-8; save the file as UTF-8"),
+    ],
+)
+def test_what_is_not_a_manifest_at_all(data: bytes | str, said: str) -> None:
+    assert only(data).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a:\n\tb: 1\n", "2:1: CAP001 tab used for indentation; indent with spaces"),
+        ("a:\n  \tb: 1\n", "2:3: CAP001 tab used for indentation; indent with spaces"),
+        ("a:\n  b: 1\n\tc: 2\n", "3:1: CAP001 tab used for indentation; indent with spaces"),
+        ("a:\n  - b\n  -\tc\n", "3:4: CAP001 tab used for indentation; indent with spaces"),
+        ("a: 1\nb:2\nc: 3\n", "2:1: CAP001 key without a colon and a space; write `key: value`"),
+        ("a: 1\nb:2", "2:1: CAP001 key without a colon and a space; write `key: value`"),
+        ("a: 1\nb\n", "2:1: CAP001 key without a colon and a space; write `key: value`"),
+        ("a: {b:1}\n", '1:5: CAP001 key "b:1" has no value; put a space after the colon'),
+        ("a: [1, 2\n", "2:1: CAP001 did not find expected ',' or ']'; correct the YAML here"),
+        ("a: {stable: [}\n", "1:14: CAP001 did not find expected node content; "),
+        ("a: b: c\n", "1:5: CAP001 mapping values are not allowed in this context; "),
+        ("a: @b\n", "1:4: CAP001 found character that cannot start any token; "),
+        ('a: "\\q"\n', "1:5: CAP001 found unknown escape character; "),
+        ("a: *b\n", "1:4: CAP001 no anchor &b before this alias; define it above"),
+        ("a: !!binary aGk=\n", "1:4: CAP001 tag !!binary is not read; remove the tag"),
+        ("a: !mine {}\n", "1:4: CAP001 tag !mine is not read; remove the tag"),
+        (
+            "a: !!python/name:os.system x\n",
+            "1:4: CAP001 tag !!python/name:os.system is not read; remove the tag",
+        ),
+        ("a: 1\n---\nb: 2\n", "2:1: CAP001 a second document starts here; keep one in a file"),
+        ("a: 1\n...\n---\n", "3:1: CAP001 a second document starts here; keep one in a file"),
+        ("a: 1\na: 2\n", '2:1: CAP002 key "a" is already given on line 1; keep one'),
+        ("a: {b: 1, b: 1}\n", '1:11: CAP002 key "b" is already given on line 1; keep one'),
+        ('8: 1\n"8": 2\n', '2:1: CAP002 key "8" is already given on line 1; keep one'),
+        ("? {a: 1}\n: 1\n", "1:3: CAP004 key a collection is not text; quote it"),
+        ("?\n: 1\n", "1:2: CAP004 key null is not text; quote it"),
+        ("true: 1\n", "1:1: CAP004 key true is not text; quote it"),
+        ("a: &x [1]\nb: {<<: *x}\n", "1:4: CAP004 << merges only mappings; name an anchor"),
+        ("a: &x\n  b: *x\n", "2:6: CAP006 *x contains itself; spell it out"),
+    ],
+)
+def test_what_yaml_reads_otherwise_or_not_at_all(text: str, said: str) -> None:
+    assert only(text).startswith(said)
