@@ -444,6 +444,7 @@ class Model(msgspec.Struct, frozen=True):
         source: the public page a preset's values come from.
         towers: stacks beside the main one, never counted in it.
         drafters: layers that draft tokens, never counted in the main stack.
+        kv_shared_layers: how many of the last layers read the KV cache of earlier ones.
         defaults: keys left out of the config → the model type whose class defaults stand in.
         defaults_source: the library, and its version, that those class defaults are of.
     """
@@ -456,5 +457,6 @@ class Model(msgspec.Struct, frozen=True):
     source: str = ""
     towers: tuple[Tower, ...] = ()
     drafters: tuple[Drafter, ...] = ()
+    kv_shared_layers: int = 0
     defaults: Mapping[str, str] = MappingProxyType({})
     defaults_source: str = ""

@@ -52,6 +52,7 @@ KEYS = {
     *("encoder_num_hidden_layers", "decoder_num_hidden_layers"),
     *("encoder_num_key_value_heads", "decoder_num_key_value_heads"),
     *("intra_bottleneck_size", "hybrid_layer_ids", "num_attention_heads_per_layer"),
+    "num_kv_shared_layers",
 }
 SAID_WHEN_FALSE = {"use_sliding_window", "multi_query", "alibi", "multi_query_attention"}
 SAID_WHEN_FALSE |= {"new_decoder_architecture", "add_swa_attention_sink_bias"}

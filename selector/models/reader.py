@@ -94,7 +94,9 @@ def read_config(
         attention_free += free
         groups += found
         _note_assumed(stack.source, notes, defaults)
-    _note_ends(text, notes)
+    shared = _kv_shared(text)
+    if shared:
+        notes[f"the last {shared} layers use the KV cache of earlier ones"] = None
     named = with_names(groups)
     return Model(
         name,
@@ -105,6 +107,7 @@ def read_config(
         source,
         read_towers(levels, partial(_read_tower, common)),
         read_drafters(levels, named, text.family.draft_kind),
+        shared,
         MappingProxyType(defaults),
         top.tables.defaults_source if defaults else "",
     )
@@ -173,10 +176,10 @@ def _note_assumed(source: Source, notes: dict[str, None], defaults: dict[str, st
         defaults.update({source.path(key): source.model_type for key in source.assumed})
 
 
-def _note_ends(text: Source, notes: dict[str, None]) -> None:
-    shared = text.raw("num_kv_shared_layers")
-    if isinstance(shared, int) and shared > 0 and not isinstance(shared, bool):
-        notes[f"the last {shown(shared)} layers use the KV cache of earlier ones"] = None
+def _kv_shared(text: Source) -> int:
+    """How many of the last layers read the KV cache of earlier ones."""
+    raw = text.either("num_kv_shared_layers")[0]
+    return raw if isinstance(raw, int) and not isinstance(raw, bool) and 0 < raw < 10_000 else 0
 
 
 def _dtype(levels: Sequence[Source], notes: dict[str, None]) -> Read[str]:

@@ -39,6 +39,7 @@ def model_json(model: Model) -> dict[str, Any]:
             {"key": drafter.key, "count": drafter.count, "like": drafter.like}
             for drafter in model.drafters
         ],
+        "kv_shared_layers": model.kv_shared_layers,
         "defaults": dict(model.defaults),
         "defaults_source": model.defaults_source,
         "notes": list(model.notes),

@@ -102,3 +102,19 @@ class TestDrafters:
     @pytest.mark.parametrize("raw", [0, None, True, -1, "1", 10**9, 1.0])
     def test_no_count(self, raw):
         assert read_config({**TEXT, "num_nextn_predict_layers": raw}).drafters == ()
+
+
+@pytest.mark.parametrize(
+    ("config", "shared"),
+    [
+        ({**TEXT, "num_kv_shared_layers": 1}, 1),
+        ({**TEXT, "num_kv_shared_layers": 0}, 0),
+        ({**TEXT, "num_kv_shared_layers": True}, 0),
+        ({"model_type": "gemma3n_text"}, 15),
+    ],
+)
+def test_layers_that_share_the_cache_of_earlier_ones(config, shared):
+    model = read_config(config)
+    assert model.kv_shared_layers == shared
+    said = f"the last {shared} layers use the KV cache of earlier ones"
+    assert (said in model.notes) == bool(shared)

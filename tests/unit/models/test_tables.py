@@ -54,6 +54,16 @@ def test_patterns_name_rules_and_kinds():
         assert {rule.at, rule.other, *rule.letters.values()} - {""} <= KINDS
 
 
+def test_every_rule_is_in_the_documentation_with_models_that_need_it():
+    page = (Path(__file__).parents[3] / "docs" / "models.md").read_text("utf-8")
+    rows = [
+        row for row in page.split("\n## Rules\n")[1].split("\n## ")[0].splitlines() if "|" in row
+    ]
+    assert all(cell.strip() for row in rows for cell in row.strip("|").split("|"))
+    for name in _RULES:
+        assert any(row.startswith(f"| layer pattern: `{name}` |") for row in rows), name
+
+
 def test_layer_types_of_classes_have_a_meaning():
     known = tables()
     for model_type in known.default_layers:
@@ -76,6 +86,10 @@ def test_nested_configs_are_of_a_type_the_tables_know():
 
 def test_encoders_are_types_the_table_knows():
     assert tables().encoder_types <= set(tables().default_fields)
+
+
+def test_presets_are_many():
+    assert len(presets()) >= 40
 
 
 @pytest.mark.parametrize("name", presets())
