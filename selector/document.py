@@ -30,7 +30,7 @@ class Limits:
     size_bytes: int = 4 << 20
     depth: int = 40
     nodes: int = 200_000
-    expanded_nodes: int = 1_000_000
+    expanded_nodes: int = 400_000
     findings: int = 200
 
 
@@ -79,11 +79,22 @@ class Document:
         fix: str = "",
         severity: Severity = Severity.ERROR,
     ) -> None:
-        """Adds a finding, once for each place and code."""
+        """Adds a finding, once for each place and code; those beyond the limit are only noted."""
+        if self.full:
+            return
         finding = Finding(at.file, at.line, at.column, code, severity, message, fix)
-        known = any((f.line, f.column, f.code, f.message) == _key(finding) for f in self.findings)
-        if not known and len(self.findings) < LIMITS.findings:
-            self.findings.append(finding)
+        if any(_key(known) == _key(finding) for known in self.findings):
+            return
+        if len(self.findings) == LIMITS.findings:
+            message = f"only the first {LIMITS.findings} findings are shown"
+            fix = "correct these and look again"
+            finding = Finding(at.file, at.line, at.column, "CAP006", Severity.NOTE, message, fix)
+        self.findings.append(finding)
+
+    @property
+    def full(self) -> bool:
+        """Whether no more findings are taken."""
+        return len(self.findings) > LIMITS.findings
 
     @property
     def broken(self) -> bool:
@@ -91,8 +102,8 @@ class Document:
         return any(f.severity is Severity.ERROR for f in self.findings)
 
 
-def _key(f: Finding) -> tuple[int, int, str, str]:
-    return f.line, f.column, f.code, f.message
+def _key(f: Finding) -> tuple[str, int, int, str, str]:
+    return f.file, f.line, f.column, f.code, f.message
 
 
 def read_document(path: Path, limits: Limits = LIMITS) -> Document:

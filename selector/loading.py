@@ -64,6 +64,8 @@ def read(document: Document) -> tuple[Manifest | None, Document]:
     for fault in schema.check(document.tree, "manifest"):
         at = locate(document.tree, fault.path, fault.at_key)
         document.report(fault.code, at, fault.message, fault.fix)
+        if document.full:  # faults are found one by one: looking for more costs time
+            break
     manifest = None if document.broken else _Builder(document).manifest()
     document.findings.sort()
     return (None if document.broken else manifest), document

@@ -23,6 +23,9 @@ REQUEST_FIELDS = frozenset(
 )
 """Fields that change with each request: no bound may be taken from them."""
 
+MOST_ITEMS, MOST_RANGES = 1024, 64
+"""Bounds on one list of values: honest lists are short, and the algebra of long ones is slow."""
+
 
 def locate(tree: Any, path: tuple[str | int, ...], at_key: bool = False) -> Position:
     """Where ``path`` stands in a positioned tree: its value, or its key."""
@@ -87,6 +90,14 @@ def _declared(section: str, name: str, raw: Mapping) -> Field:
     if len(names) == len(set(map(str, values))):
         return Field(name, "name", "context", about, values=names)
     return Field(name, "integer", "context", about, symbols=names)
+
+
+def _union(sets: list[Domain]) -> Domain:
+    """All sets together, joined in pairs: one by one, long lists take quadratic time."""
+    while len(sets) > 1:
+        pairs = zip(sets[::2], [*sets[1::2], EMPTY], strict=False)
+        sets = [one | other for one, other in pairs]
+    return sets[0] if sets else EMPTY
 
 
 class Parser:
@@ -218,14 +229,24 @@ class Parser:
         if raw == "any":
             return Allowed(ANY)
         if isinstance(raw, Sequence):
-            parts = [self.allowed(field, x, p) for x, p in zip(raw, raw.items_at, strict=True)]
-            fixed = EMPTY
-            for part in parts:
-                fixed = fixed | part.fixed
-            return Allowed(fixed, tuple(b for part in parts for b in part.bounds))
+            return self._listed(field, raw)
         if isinstance(raw, Mapping):
             return self._range(field, raw)
         return Allowed(self.check_value(field.name, raw, at))
+
+    def _listed(self, field: Field, raw: Sequence) -> Allowed:
+        ranges = sum(isinstance(item, Mapping) for item in raw)
+        for count, most, what in (
+            (len(raw), MOST_ITEMS, "items"),
+            (ranges, MOST_RANGES, "ranges"),
+        ):
+            if count > most:
+                message = f"{count:,} {what} in one list; at most {most:,} are read"
+                self.document.report("CAP006", raw.position, message, "write fewer, or a range")
+                return Allowed(EMPTY)
+        parts = [self.allowed(field, x, p) for x, p in zip(raw, raw.items_at, strict=True)]
+        fixed = _union([part.fixed for part in parts])
+        return Allowed(fixed, tuple(b for part in parts for b in part.bounds))
 
     def _range(self, field: Field, raw: Mapping) -> Allowed:
         extra = EMPTY

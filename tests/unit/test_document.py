@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from selector.document import LIMITS, Document, Limits, read_text
+from selector.document import LIMITS, Document, Limits, Mapping, Sequence, read_document, read_text
+from selector.loading import read
+from selector.values import Position, Severity
 
 
 def shown(document: Document) -> list[str]:
@@ -187,3 +191,138 @@ def test_what_is_not_a_manifest_at_all(data: bytes | str, said: str) -> None:
 )
 def test_what_yaml_reads_otherwise_or_not_at_all(text: str, said: str) -> None:
     assert only(text).startswith(said)
+
+
+# -- hostile text -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: " + "x" * (5 << 20), "1:1: CAP006 file is larger than 4,194,304 bytes; split it"),
+        ("[" * 100_000, "1:1001: CAP006 exceeded maximum nesting depth; "),
+        ("{a: " * 100_000, "1:161: CAP006 nested deeper than 40 levels; flatten it"),
+        ("- " * 100_000, "1:81: CAP006 nested deeper than 40 levels; flatten it"),
+        (
+            "".join(" " * i + "a:\n" for i in range(500)),
+            "41:41: CAP006 nested deeper than 40 levels; flatten it",
+        ),
+        ("a: [" + "1," * 200_000 + "]", "1:399999: CAP006 more than 200,000 nodes; split the file"),
+        (
+            "a: &a {" + ", ".join(f"k{i}: 1" for i in range(1000)) + "}\n"
+            "b: {<<: [" + ", ".join(["*a"] * 900) + "]}\n",
+            "2:1598: CAP006 aliases expand to more than 400,000 nodes; repeat less",
+        ),
+        (
+            "a0: &a0 {x: 1}\n"
+            + "".join(f"a{i}: &a{i} {{<<: *a{i - 1}, k{i}: 1}}\n" for i in range(1, 5000)),
+            "630:18: CAP006 aliases expand to more than 400,000 nodes; repeat less",
+        ),
+    ],
+    ids=["size", "flow", "maps", "list", "block", "nodes", "merges", "chain"],
+)
+def test_hostile_text_ends_in_one_finding_and_no_tree(text: str, said: str) -> None:
+    document = read_text(text, "m.yaml")
+    (finding,) = shown(document)
+    assert finding.startswith(said)
+    assert document.tree is None
+
+
+def test_limits_are_the_last_thing_that_still_passes() -> None:
+    limits = Limits(size_bytes=22, depth=3, nodes=8, expanded_nodes=9)
+    assert read_text("a: [[1]]\nb: 123456789\n", "m.yaml", limits).findings == []
+    assert "larger than 22 bytes" in only("a: [[1]]\nb: 1234567890\n", limits)
+    assert "nested deeper than 3 levels" in only("a: [[[1]]]", limits)
+    assert read_text("a: [1,2,3,4,5]", "m.yaml", limits).findings == []
+    assert "more than 8 nodes" in only("a: [1,2,3,4,5,6]", limits)
+    assert read_text("a: &x [1]\nb: *x", "m.yaml", limits).findings == []
+    assert "aliases expand to more than 9" in only("a: &x [1]\nb: [*x, *x]", limits)
+
+
+def test_findings_are_bounded_and_the_cut_is_said() -> None:
+    document = read_text("a:\n" + "- no\n" * 5000, "m.yaml")
+    assert len(document.findings) == LIMITS.findings + 1
+    assert {f.code for f in document.findings[:-1]} == {"CAP005"}
+    last = document.findings[-1]
+    assert (last.severity, last.code, last.line) == (Severity.NOTE, "CAP006", 202)
+    assert last.message == "only the first 200 findings are shown"
+
+
+def test_the_schema_is_not_asked_for_more_findings_than_are_shown() -> None:
+    text = 'attnsel: 1\nname: x\nversion: "1"\nbackends:\n' + "- 1\n" * 20_000
+    manifest, document = read(read_text(text, "m.yaml"))
+    assert manifest is None
+    assert len(document.findings) == LIMITS.findings + 1
+
+
+def test_a_file_is_read_no_further_than_its_limit(tmp_path: Path) -> None:
+    file = tmp_path / "big.yaml"
+    file.write_bytes(b"#" * (LIMITS.size_bytes + 1))
+    assert read_document(file).findings[0].message == "file is larger than 4,194,304 bytes"
+    with pytest.raises(IsADirectoryError):
+        read_document(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        read_document(tmp_path / "none.yaml")
+
+
+# -- positions ----------------------------------------------------------------------------------
+
+
+def at(line: int, column: int) -> Position:
+    return Position("m.yaml", line, column)
+
+
+def test_every_key_value_and_item_knows_where_it_stands() -> None:
+    text = 'one:\r\n  two: [3, "é", {four: x}]\nfive: >-\n  text\n# ü\n"six": &a {}\nseven: *a\n'
+    tree = read_text(text, "m.yaml").tree
+    assert isinstance(tree, Mapping)
+    assert tree.position == at(1, 1)
+    assert tree.keys_at == {
+        "one": at(1, 1),
+        "five": at(3, 1),
+        "six": at(6, 1),
+        "seven": at(7, 1),
+    }
+    inner = tree["one"]
+    assert (inner.position, inner.keys_at["two"]) == (at(2, 3), at(2, 3))
+    items = inner["two"]
+    assert isinstance(items, Sequence)
+    assert items.items_at == [at(2, 9), at(2, 12), at(2, 17)]
+    assert items[2].keys_at["four"] == at(2, 18)
+    assert items[2].values_at["four"] == at(2, 24)
+    assert tree.values_at["five"] == at(3, 7)
+    assert tree.values_at["seven"] == tree["seven"].position == at(6, 8)  # the anchor belongs to it
+
+
+def test_merge_keys_say_nothing_twice_and_remember_where_it_was_said() -> None:
+    text = "a: &a {x: 1, y: 1}\nb: &b {y: 2, z: 2}\nc:\n  z: 3\n  <<: [*a, *b]\n"
+    tree = read_text(text, "m.yaml").tree
+    assert tree is not None
+    assert tree["c"] == {"x": 1, "y": 1, "z": 3}
+    assert tree["c"].keys_at == {"z": at(4, 3), "x": at(1, 8), "y": at(1, 14)}
+    assert tree["a"] == {"x": 1, "y": 1}
+
+
+def test_anchors_may_be_given_again() -> None:
+    tree = read_text("a: &x 1\nb: *x\nc: &x 2\nd: *x\n", "m.yaml").tree
+    assert tree == {"a": 1, "b": 1, "c": 2, "d": 2}
+
+
+def test_a_directive_changes_nothing_and_is_noted() -> None:
+    document = read_text("%YAML 1.1\n---\na: b\n", "m.yaml")
+    (finding,) = document.findings
+    assert (finding.code, finding.severity, finding.line) == ("CAP005", Severity.NOTE, 1)
+    assert not document.broken
+    assert document.tree == {"a": "b"}
+
+
+def test_one_mistake_is_reported_once() -> None:
+    document = Document("m.yaml")
+    for message in ("one", "one", "two"):
+        document.report("CAP004", at(1, 1), message)
+    document.report("CAP004", Position("other.yaml", 1, 1), "one")
+    assert [(f.file, f.message) for f in document.findings] == [
+        ("m.yaml", "one"),
+        ("m.yaml", "two"),
+        ("other.yaml", "one"),
+    ]
