@@ -28,7 +28,7 @@ from selector.manifest import (
     Requirement,
 )
 from selector.overlay import apply_overlay
-from selector.parsing import Parser, locate, vocabulary_of
+from selector.parsing import KINDS, Parser, locate, vocabulary_of
 from selector.rules import FirstMatch, Rule, Steps, Test, When
 from selector.values import ManifestRef, Phase
 
@@ -187,7 +187,7 @@ class _Builder:
         own = self.parser.accepts(spec["accepts"]) if spec and "accepts" in spec else {}
         accepts: dict[str, FirstMatch[Test]] = {}
         for field in self.words.fields.values():
-            if field.name in ("mla", "sparse"):
+            if field.name in KINDS:
                 at = raw.keys_at[field.name]
                 accepts[field.name] = self.parser.exactly(field.name, raw[field.name], at)
             elif field.name in own or field.name in common:

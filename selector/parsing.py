@@ -12,7 +12,15 @@ from typing import Any
 from selector.document import Document, Mapping, Sequence
 from selector.domains import ANY, EMPTY, Domain, Value
 from selector.errors import AttnselError, UnknownFieldError
-from selector.fields import Field, Vocabulary, close_matches, parse_capability_set
+from selector.fields import (
+    BUILTIN,
+    Field,
+    Vocabulary,
+    capability_text,
+    close_matches,
+    parse_capability,
+    parse_capability_set,
+)
 from selector.rules import Allowed, Bound, Constraint, FirstMatch, Rule, Test, When
 from selector.values import Position
 
@@ -22,6 +30,9 @@ REQUEST_FIELDS = frozenset(
     {"query_len", "seq_len", "context_len", "has_context", "num_prefills", "mask_words"}
 )
 """Fields that change with each request: no bound may be taken from them."""
+
+KINDS = ("mla", "sparse")
+"""Fields that an entry states beside ``accepts``, for both phases and once."""
 
 MOST_ITEMS, MOST_RANGES = 1024, 64
 """Bounds on one list of values: honest lists are short, and the algebra of long ones is slow."""
@@ -48,7 +59,7 @@ def vocabulary_of(document: Document) -> Vocabulary:
     tree = document.tree
     assert tree is not None
     extra: list[Field] = []
-    taken = set(Vocabulary().fields)
+    taken = {word for field in BUILTIN for word in (field.name, *field.aliases)}
     for section in ("fields", "derive", "facts", "measures"):
         declared = tree.get(section, {})
         for name, raw in declared.items():
@@ -56,8 +67,12 @@ def vocabulary_of(document: Document) -> Vocabulary:
                 at = declared.keys_at[name]
                 document.report("CAP015", at, f'field "{name}" already exists', "rename it")
                 continue
-            taken.add(name)
-            extra.append(_declared(section, name, raw))
+            field = _declared(section, name, raw)
+            for alias in sorted(taken & {*field.aliases}):
+                at = locate(raw, ("aliases", field.aliases.index(alias)))
+                document.report("CAP015", at, f'"{alias}" is a field already', "choose another")
+            taken |= {name, *field.aliases}
+            extra.append(field)
     return Vocabulary(extra)
 
 
@@ -100,6 +115,13 @@ def _union(sets: list[Domain]) -> Domain:
     return sets[0] if sets else EMPTY
 
 
+def _capability_meant(text: str) -> str:
+    try:
+        return f'write "{capability_text(parse_capability(text))}"'
+    except AttnselError:
+        return "write one of these"
+
+
 class Parser:
     """Reads the forms that hold field names and values, checking both against a vocabulary."""
 
@@ -139,11 +161,12 @@ class Parser:
 
     def when(self, raw: Mapping, key: str = "when") -> When:
         """The condition under ``key``; always, when there is none."""
-        return When(tuple(self._tests(raw.get(key, {}))))
+        return When(tuple(self._tests(raw.get(key, {}), "any_of" if key == "require" else "")))
 
-    def _tests(self, raw: Any) -> Iterator[Test]:
+    def _tests(self, raw: Any, beside: str = "") -> Iterator[Test]:
+        """The tests of a condition; ``beside`` is a key that is none."""
         for name, stated in raw.items():
-            if name != "any_of" and self.knows(name, raw.keys_at[name]):
+            if name != beside and self.knows(name, raw.keys_at[name]):
                 at = raw.values_at[name]
                 allowed = self.allowed(self.words.fields[name], stated, at)
                 yield Test(name, allowed, raw.keys_at[name])
@@ -165,6 +188,10 @@ class Parser:
         found: dict[str, FirstMatch[Test]] = {}
         for name, stated in raw.items():
             if not self.knows(name, raw.keys_at[name]):
+                continue
+            if name in KINDS:
+                message, fix = f"{name} is stated by the entry itself", "remove it here"
+                self.document.report("CAP010", raw.keys_at[name], message, fix)
                 continue
             field = self.words.fields[name]
             at = raw.values_at[name]
@@ -291,7 +318,7 @@ class Parser:
             try:
                 return parse_capability_set(raw)
             except AttnselError as error:
-                self.document.report("CAP011", at, str(error), 'quote it: "9.0"')
+                self.document.report("CAP011", at, str(error), _capability_meant(raw))
                 return EMPTY
         kind = {"integer": int, "boolean": bool, "presence": bool, "name": str}.get(field.type)
         right = kind is not None and type(raw) is kind
