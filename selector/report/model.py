@@ -14,6 +14,9 @@ from selector.values import Drafter, Layer, LayerGroup, Model, Origin, Tower
 __all__ = ["model_json", "model_lines", "models_json", "models_lines"]
 
 _FEATURES = ("sink", "soft_cap", "alibi", "chunked")
+_OF_CLASS = ("sink", "alibi", "mm_prefix")
+"""Features that a model's class has, whatever its config says."""
+
 _IMPLIED = ("mla", "sparse", "tp_size", "chunked")
 
 
@@ -183,7 +186,8 @@ def _origin_words(field: Field, group: LayerGroup, model: Model) -> str:
         return f"--set {field.name}"
     if origin is Origin.DEFAULT:
         of = model.defaults.get(keys)
-        return f"{of}'s class default of {keys}" if of else "default"
+        own = "its class has it" if field.name in _OF_CLASS else "default"
+        return f"{of}'s class default of {keys}" if of else own
     if origin is Origin.DERIVED:
         ranks = group.layer.get("tp_size") if field.name in ("num_heads", "num_kv_heads") else 1
         over = "" if ranks == 1 else f", over {ranks} ranks"

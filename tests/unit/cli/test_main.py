@@ -14,7 +14,7 @@ from cli import options, terminal
 
 from .conftest import GQA, SMALL, Run
 
-COMMANDS = ("resolve", "explain", "inspect", "lint", "batch", "certify", "info")
+COMMANDS = ("resolve", "explain", "inspect", "lint", "model", "batch", "certify", "info")
 SPARSES = ("sparse_sm100", "sparse_sm120")
 START = "import sys; from cli.main import main; sys.exit(main())"
 
@@ -163,7 +163,7 @@ def test_files_in_the_working_folder_are_named_briefly(monkeypatch: pytest.Monke
 def test_completion(monkeypatch: pytest.MonkeyPatch) -> None:
     assert options.complete_gpu("rtx pro 6") == ["RTX PRO 6000 Blackwell"]
     assert options.complete_arch("12.") == ["12.0", "12.1"]
-    assert options.complete_model("glm") == ["glm-5.2-fp8"]
+    assert options.complete_model("glm-5") == ["glm-5.2-fp8"]
 
     class Context:
         def __init__(self, manifest: str) -> None:
