@@ -212,8 +212,9 @@ class _Builder:
             if kind == "boolean" and wanted is not True:
                 self.document.report("CAP011", at, f"{name} is a probe", "write true")
             elif kind == "version" and not self.parser.is_specifier(wanted):
+                shown = "true" if wanted is True else f'"{wanted}"'
                 self.document.report(
-                    "CAP011", at, f'"{wanted}" is no version specifier', 'write one such as ">=1.2"'
+                    "CAP011", at, f"{shown} is no version specifier", 'write one such as ">=1.2"'
                 )
             found.append(Requirement(name, None if wanted is True else str(wanted), at))
         return tuple(found)
@@ -294,14 +295,18 @@ class _Builder:
         while len(ordered) < len(rules):
             ready = [n for n in rules if n not in ordered and reads[n] <= ordered.keys()]
             if not ready:
-                stuck = [n for n in rules if n not in ordered]
-                at = stated.keys_at[stuck[0]]
-                self.document.report(
-                    "CAP014", at, f"{' and '.join(stuck)} need each other", "break the cycle"
-                )
+                self._report_cycle(stated, {n: reads[n] - ordered.keys() for n in rules})
                 return ordered
             ordered.update((n, rules[n]) for n in ready)
         return ordered
+
+    def _report_cycle(self, stated: Mapping, reads: dict[str, set[str]]) -> None:
+        stuck = {n: needed for n, needed in reads.items() if needed}
+        while rest := {n for n in stuck if not any(n in needed for needed in stuck.values())}:
+            stuck = {n: needed for n, needed in stuck.items() if n not in rest}  # only read others
+        names = list(stuck)
+        said = " and ".join(names) + (" need each other" if len(names) > 1 else " needs itself")
+        self.document.report("CAP014", stated.keys_at[names[0]], said, "break the cycle")
 
     def _priority(self, raw: Mapping, entries: dict[str, Entry]) -> Priority:
         orders: dict[Phase, tuple[str, ...]] = {}

@@ -74,7 +74,7 @@ def _faults(error: Any) -> Iterator[Fault]:
         return
     if own:
         message, _, fix = own.partition("; ")
-        if error.validator in ("pattern", "const", "enum") and message[:3] == "is ":
+        if message[:3] == "is ":
             message = f"{_shown(error.instance)} {message}"
         yield Fault(path, False, schema.get("x-code", "CAP004"), message, fix)
         return
@@ -112,12 +112,13 @@ def _worded(error: Any, path: tuple[str | int, ...]) -> Fault:
         return Fault(path, False, "CAP004", f"{seen} is not one of {listed}", fix)
     if what == "const":
         return Fault(path, False, "CAP004", f"{seen} is not {_shown(wanted)}", "")
+    if what in ("minItems", "minProperties"):
+        about = str(error.schema.get("description", "")).rstrip(".")
+        return Fault(path, False, "CAP004", f"{seen} is empty", f"write what it holds: {about}")
     limits = {
         "minimum": f"is less than {wanted}",
         "maximum": f"is more than {wanted}",
         "minLength": "is blank",
-        "minItems": "is an empty list",
-        "minProperties": "is an empty mapping" if wanted == 1 else "says too little",
         "pattern": "is not spelled as expected",
     }
     return Fault(path, False, "CAP004", f"{seen} {limits.get(what, f'breaks {what}')}", "")
@@ -130,7 +131,7 @@ def _shown(value: object) -> str:
         return "a list"
     if isinstance(value, str):
         return f'"{_cut(value)}"'
-    return json.dumps(value)[:60]
+    return "an empty value" if value is None else json.dumps(value)[:60]
 
 
 def _cut(text: object) -> str:

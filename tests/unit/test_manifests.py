@@ -130,6 +130,38 @@ EXACT = (
             "did you mean mha?",
         ),
         (
+            "cap004-no-rules-to-derive-from",
+            "8:30: CAP004 a list is empty; write what it holds: "
+            "The first rule that holds gives the value; the last has no when",
+        ),
+        (
+            "cap004-blank-reason",
+            '26:30: CAP004 "" is blank; say it in words',
+        ),
+        (
+            "cap014-derived-from-each-other",
+            "9:3: CAP014 one and two need each other; break the cycle",
+        ),
+        ("cap014-derived-from-itself", "9:3: CAP014 page needs itself; break the cycle"),
+        (
+            "cap014-derived-from-a-cycle",
+            "10:3: CAP014 one and two need each other; break the cycle",
+        ),
+        (
+            "cap011-version-is-true",
+            '13:23: CAP011 true is no version specifier; write one such as ">=1.2"',
+        ),
+        (
+            "cap011-capability-of-another-spelling",
+            '16:27: CAP011 capability "sm120" is not "9.0", 9.x, ">=8.0", "<9.0" or "8.0..12.1"; '
+            'write "12.0"',
+        ),
+        (
+            "cap008-constraint-without-condition",
+            "23:19: CAP008 constraint without `when` and `require`; say in `when` what must never "
+            "occur, or in `require` what must hold",
+        ),
+        (
             "cap005-base-60-capability",
             "16:20: CAP005 9:0 is a base-60 number in YAML 1.1 and text in 1.2; "
             'write "9.0" or "9:0"',
