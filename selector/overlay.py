@@ -25,9 +25,12 @@ def apply_overlay(base: Document, overlay: Document) -> Document:
     merged = Document(base.file, None, base.text, [*base.findings, *overlay.findings])
     if base.tree is None or overlay.tree is None:
         return merged
-    for fault in check(overlay.tree, "overlay"):
-        at = locate(overlay.tree, fault.path, fault.at_key)
-        merged.report(fault.code, at, fault.message, fault.fix)
+    for tree, schema in ((base.tree, "manifest"), (overlay.tree, "overlay")):
+        for fault in check(tree, schema):
+            at = locate(tree, fault.path, fault.at_key)
+            merged.report(fault.code, at, fault.message, fault.fix)
+            if merged.full:
+                break
     if merged.broken:
         return merged
     tree = _copy(base.tree)
@@ -70,7 +73,9 @@ def _merge_entry(merged: Document, entry: Mapping, change: Mapping) -> Mapping:
             why = entry.get("rationale", "no rationale is given")
             message = f"`{key}` of {entry['name']} is pinned at {where}"
             merged.report("CAP026", at, message, f"remove it; pinned because: {why}")
-        elif key in _FIELDWISE and isinstance(entry.get(key), Mapping):
+        elif (
+            key in _FIELDWISE and isinstance(entry.get(key), Mapping) and isinstance(value, Mapping)
+        ):
             _put(result, key, _update(entry[key], value), change)
         else:
             _put(result, key, value, change)
