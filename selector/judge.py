@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from selector.domains import Domain, Value
 from selector.manifest import Entry, Manifest
-from selector.rules import Answer, FirstMatch, Question, Test, When
+from selector.rules import Answer, FirstMatch, Question, Test
 from selector.values import Condition, Facts, Outcome, Phase, Policy, Position, Rejection, Verdict
 
 __all__ = ["Judged", "coerced", "judge_all"]
@@ -61,7 +61,8 @@ def _judge(
             answer = denial.when.answer(asked)
             if answer is Answer.YES:
                 return _one(Outcome.DENIED, "DENIED", denial.position, denial.reason)
-            conditions += _against(denial.when, answer, asked)
+            if answer is Answer.MAYBE:
+                conditions += [test.counter(asked) for test in denial.when.doubtful(asked)]
     spec = entry.phases.get(phase)
     if spec is None:
         return _one(Outcome.UNSUPPORTED, "PHASE", entry.position, f"does not serve {phase}")
@@ -89,14 +90,6 @@ def _one(outcome: Outcome, code: str, position: Position, reason: str) -> Verdic
     return Verdict(outcome, (Rejection(code=code, position=position, reason=reason),))
 
 
-def _against(when: When, answer: Answer, asked: Question) -> Iterator[Condition]:
-    """Conditions under which a denial that may apply does not."""
-    if answer is Answer.MAYBE:
-        for test in when.doubtful(asked):
-            condition = test.condition(asked)
-            yield Condition(test.field, f"not {condition.allowed}", test.position)
-
-
 def _judge_field(
     accepted: FirstMatch[Test],
     effective: Question,
@@ -109,12 +102,15 @@ def _judge_field(
     if all(a is Answer.NO for a in answers):
         first = matches[0].rule
         refused.append(first.result.rejection(effective, reason=first.reason))
-    elif not all(a is Answer.YES for a in answers):
-        for match, answer in zip(matches, answers, strict=True):
-            if answer is Answer.MAYBE:
-                conditions.append(match.rule.result.condition(effective))
-            elif answer is Answer.YES:
-                conditions += [doubt.condition(effective) for doubt in match.doubts]
+        return
+    refused_at_last = answers[-1] is Answer.NO
+    for match, answer in zip(matches, answers, strict=True):
+        if answer is Answer.MAYBE:
+            conditions.append(match.rule.result.condition(effective))
+        elif answer is Answer.NO:
+            conditions += [doubt.counter(effective) for doubt in match.doubts]
+        elif refused_at_last:
+            conditions += [doubt.condition(effective) for doubt in match.doubts]
 
 
 def _missing(entry: Entry, facts: Facts, conditions: list[Condition]) -> Iterator[Rejection]:

@@ -11,12 +11,13 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from selector.asking import BatchTotals, with_batch, with_request
+from selector.choose import choose
 from selector.domains import Domain, Value
 from selector.errors import ContradictionError, UnknownBackendError
 from selector.fields import close_matches, show
 from selector.judge import Judged, coerced, judge_all
-from selector.manifest import DENSE_PATHS, Entry, Joint, Manifest, PathRule
-from selector.rules import Answer, FirstMatch, Match, Question, Rule, When
+from selector.manifest import DENSE_PATHS, Entry, Manifest, PathRule
+from selector.rules import Answer, Question
 from selector.values import (
     Candidate,
     Choice,
@@ -27,16 +28,11 @@ from selector.values import (
     PathOff,
     Phase,
     Policy,
-    Position,
-    Rejection,
     Request,
     Resolution,
-    Verdict,
 )
 
 __all__ = ["resolve", "resolve_batch"]
-
-_USABLE = (Outcome.ELIGIBLE, Outcome.CONDITIONAL)
 
 
 def resolve(
@@ -64,7 +60,7 @@ def resolve(
     _check_names(manifest, policy)
     asked = with_request(manifest, question, request)
     judged = judge_all(manifest, asked, facts, policy)
-    prefill, decode = _choose(manifest, asked, judged, policy)
+    prefill, decode = choose(manifest, asked, judged, policy)
     threshold = _threshold(manifest, decode, asked, request)
     phase = _phase_of(threshold, request)
     return _answer(manifest, device, asked, request, phase, (prefill, decode), judged)
@@ -93,13 +89,13 @@ def resolve_batch(
     phases = _split(manifest, alone)
     prefills: dict[str | None, list[Request]] = {}
     for mine, phase in zip(alone, phases, strict=True):
-        if phase is Phase.PREFILL:
+        if phase is not Phase.DECODE:
             prefills.setdefault(mine.prefill.backend, []).append(mine.request)
     together = {name: with_batch(manifest, question, _totals(r)) for name, r in prefills.items()}
     answers: list[Resolution] = []
     for mine, phase in zip(alone, phases, strict=True):
         asked = with_request(manifest, question, mine.request)
-        batch = together[mine.prefill.backend] if phase is Phase.PREFILL else asked
+        batch = asked if phase is Phase.DECODE else together[mine.prefill.backend]
         path, paths = _prefill_path(manifest, mine.prefill, phase, mine.decode, asked, batch)
         prefill = msgspec.structs.replace(mine.prefill, path=path, paths=paths)
         answers.append(msgspec.structs.replace(mine, phase=phase, prefill=prefill))
@@ -125,13 +121,13 @@ def _totals(requests: Sequence[Request]) -> BatchTotals:
     )
 
 
-def _split(manifest: Manifest, alone: Sequence[Resolution]) -> list[Phase]:
-    """What each request of a batch counts as.
+def _split(manifest: Manifest, alone: Sequence[Resolution]) -> list[Phase | None]:
+    """What each request of a batch counts as; ``None`` where that is unknown.
 
     For an entry with ``uniform_decodes``, only the leading requests with the first one's query
     length are decodes; with a threshold of one token, all that fit are.
     """
-    phases = [r.phase or Phase.PREFILL for r in alone]
+    phases = [r.phase for r in alone]
     leading = True
     for i, mine in enumerate(alone):
         name = mine.decode.backend
@@ -139,106 +135,9 @@ def _split(manifest: Manifest, alone: Sequence[Resolution]) -> list[Phase]:
             continue
         same_length = mine.request.query_len == alone[0].request.query_len
         leading = leading and phases[i] is Phase.DECODE and same_length
-        if not leading and (mine.decode.decode_threshold or 1) > 1:
-            phases[i] = Phase.PREFILL
+        if not leading and phases[i] is Phase.DECODE and mine.decode.decode_threshold != 1:
+            phases[i] = None if mine.decode.decode_threshold is None else Phase.PREFILL
     return phases
-
-
-# -- choosing ------------------------------------------------------------------------------------
-
-
-def _choose(
-    manifest: Manifest, asked: Question, judged: Judged, policy: Policy
-) -> tuple[Choice, Choice]:
-    """The prefill and the decode choice: the first pair that agrees, decode leading."""
-    options = {phase: _options(manifest, asked, judged, policy, phase) for phase in Phase}
-    for decode in options[Phase.DECODE]:
-        for prefill in options[Phase.PREFILL]:
-            clash = _clash(manifest, asked, str(prefill.backend), str(decode.backend))
-            if clash is None:
-                return prefill, decode
-            name = str(prefill.backend)
-            verdict = judged[name][Phase.PREFILL]
-            if clash not in verdict.rejections:
-                rejections = (*verdict.rejections, clash)
-                judged[name][Phase.PREFILL] = Verdict(Outcome.UNSUPPORTED, rejections)
-    nothing = Choice(None)
-    if options[Phase.DECODE]:
-        return nothing, options[Phase.DECODE][0]
-    return (options[Phase.PREFILL] or (nothing,))[0], nothing
-
-
-def _options(
-    manifest: Manifest, asked: Question, judged: Judged, policy: Policy, phase: Phase
-) -> tuple[Choice, ...]:
-    """Everything that can be chosen in a phase, first choice first."""
-    found: list[Choice] = []
-    for match in _orders(manifest, asked, policy, phase):
-        order = match.rule.result
-        for place, name in enumerate(order, 1):
-            verdict = judged[name][phase]
-            if verdict.outcome not in _USABLE or any(c.backend == name for c in found):
-                continue
-            doubts = tuple(d.condition(asked) for d in match.doubts)
-            found.append(
-                Choice(
-                    backend=name,
-                    rule=match.rule.position,
-                    reason=match.rule.reason,
-                    rank=place if match.rule.position.line else 0,
-                    of=len(order),
-                    conditions=(*doubts, *verdict.conditions),
-                )
-            )
-            if verdict.outcome is Outcome.ELIGIBLE:
-                break
-    names = tuple(str(c.backend) for c in found)
-    return tuple(msgspec.structs.replace(c, possible=names[i:]) for i, c in enumerate(found))
-
-
-def _orders(
-    manifest: Manifest, asked: Question, policy: Policy, phase: Phase
-) -> tuple[Match[tuple[str, ...]], ...]:
-    forced = policy.forced(phase)
-    if forced is not None and (phase in manifest.entries[forced].phases or not policy.backend):
-        position = Position("policy", 0, 0)
-        return (Match(Rule(When(), (forced,), position, "forced by the caller")),)
-    lists = (Rule(p.when, p.orders[phase], p.position, p.reason) for p in manifest.priorities)
-    return FirstMatch(tuple(lists)).matches(asked)
-
-
-def _clash(manifest: Manifest, asked: Question, prefill: str, decode: str) -> Rejection | None:
-    """Why two backends cannot work on the same KV cache, if they cannot."""
-    a, b = manifest.entries[prefill], manifest.entries[decode]
-    for joint in manifest.joint:
-        if joint.when.answer(asked) is Answer.NO:
-            continue
-        for shared in joint.same:
-            seen, wanted = _shared(shared, a, asked), _shared(shared, b, asked)
-            if seen and wanted and not seen & wanted:
-                return _joint_rejection(joint, shared, seen, wanted, decode)
-    return None
-
-
-def _shared(what: str, entry: Entry, asked: Question) -> frozenset[str]:
-    if what == "backend":
-        return frozenset({entry.name})
-    if what == "kv_layout":
-        return entry.kv_layout
-    return frozenset({coerced(entry, asked).text("kv_cache_dtype")})
-
-
-def _joint_rejection(
-    joint: Joint, shared: str, seen: frozenset[str], wanted: frozenset[str], decode: str
-) -> Rejection:
-    return Rejection(
-        code="JOINT",
-        position=joint.position,
-        field=shared,
-        observed=", ".join(sorted(seen)),
-        allowed=f"{', '.join(sorted(wanted))} (decode runs {decode})",
-        reason=joint.reason,
-    )
 
 
 # -- paths, thresholds, the answer ---------------------------------------------------------------

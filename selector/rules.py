@@ -174,6 +174,11 @@ class Test(msgspec.Struct, frozen=True):
         wanted = allowed & question.possible(self.field)
         return Condition(self.field, show_domain(field, wanted), self.position)
 
+    def counter(self, question: Question) -> Condition:
+        """What the field must not be for the answer to be no."""
+        condition = self.condition(question)
+        return Condition(self.field, f"not {condition.allowed}", self.position)
+
 
 def _nearest(field: Field, allowed: Domain, value: Value) -> str | None:
     """The accepted value closest to ``value``; a symbol where no value is comparable."""
@@ -268,18 +273,17 @@ class Constraint(msgspec.Struct, frozen=True):
         either = max((w.answer(question) for w in self.any_of), key=_value, default=Answer.YES)
         return min(base, either, key=_value)
 
-    def _alternatives(self, question: Question) -> tuple[Test, ...]:
-        """The tests whose change would mend it: of ``require``, else of ``any_of``."""
-        failing = [t for t in self.require.tests if t.answer(question) is not Answer.YES]
-        if failing or not self.any_of:
-            return tuple(failing)
-        return tuple(
-            t for w in self.any_of for t in w.tests if t.answer(question) is not Answer.YES
-        )
+    def _tests(self, question: Question, answer: Answer) -> tuple[Test, ...]:
+        """The tests that answer so and decide: those of ``require``, else those of ``any_of``."""
+        required = tuple(t for t in self.require.tests if t.answer(question) is answer)
+        if required:
+            return required
+        open_ways = [w for w in self.any_of if w.answer(question) is answer]
+        return tuple(t for w in open_ways for t in w.tests if t.answer(question) is answer)
 
     def rejections(self, question: Question) -> tuple[Rejection, ...]:
         """One rejection for each failing test; for "never", one that names what it forbids."""
-        failing = self._alternatives(question)
+        failing = self._tests(question, Answer.NO)
         if failing:
             by_field: dict[str, Test] = {}
             for test in failing:  # any_of: alternatives of one field are one set
@@ -299,13 +303,9 @@ class Constraint(msgspec.Struct, frozen=True):
 
     def conditions(self, question: Question) -> tuple[Condition, ...]:
         """What is unknown and decides whether the constraint is broken."""
-        required = [t for t in self._alternatives(question) if t.answer(question) is Answer.MAYBE]
-        if required:
-            return tuple(t.condition(question) for t in required)
-        return tuple(
-            Condition(t.field, f"not {t.condition(question).allowed}", t.position)
-            for t in self.when.doubtful(question)
-        )
+        if self._holds(question) is Answer.MAYBE:
+            return tuple(t.condition(question) for t in self._tests(question, Answer.MAYBE))
+        return tuple(t.counter(question) for t in self.when.doubtful(question))
 
 
 def _either(a: Test, b: Test) -> Test:

@@ -258,7 +258,7 @@ def test_rules_out_of_reach_and_bounds_too_large_are_said() -> None:
 
 
 def test_a_phase_switched_off_is_not_run() -> None:
-    changed = manifest("decode: {}", 'decode: {disabled: true, rationale: Broken.}')
+    changed = manifest("decode: {}", "decode: {disabled: true, rationale: Broken.}")
     assert {case.phase for case in cases_of(changed)} == {Phase.PREFILL}
     assert [(u.phase, u.why) for u in untested_of(changed) if not u.field] == [
         (Phase.DECODE, "switched off")

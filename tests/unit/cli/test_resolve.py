@@ -92,7 +92,7 @@ def test_known_facts_leave_nothing_open(run: Run, small: list[str]) -> None:
     facts = "flashinfer-python=0.7.2,torch=2.9,jit=true"
     out = run("resolve", "--arch", "9.0", "--set", GQA, "--set", facts, *small).out
     assert "  if " not in out
-    assert "math          prefill: eligible, second of 2 / decode: eligible, third of 3" in out
+    assert "math          prefill: kv_layout NHD; must be HND (decode runs xqa)" in out
     out = run(
         "resolve", "--arch", "9.0", "--set", GQA, "--set", "flashinfer-python=none", *small
     ).out
