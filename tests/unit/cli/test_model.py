@@ -181,6 +181,20 @@ class TestRanks:
         assert "nearest that fits: 8" in ran.complaint
 
 
+class TestSettings:
+    def test_their_origin_is_the_flag(self, run: Run) -> None:
+        said = rows(run("model", "deepseek-v3", "--set", "kv_cache_dtype=fp8").out)
+        assert said["kv_cache_dtype"] == ["fp8", "--set", "kv_cache_dtype"]
+
+    def test_what_follows_names_them(self, run: Run) -> None:
+        said = rows(run("model", "qwen3-8b", "--set", "head_size=64").out)
+        assert said["v_head_size"] == ["64", "from", "--set", "head_size"]
+
+    def test_a_feature_that_some_layers_lose(self, run: Run) -> None:
+        out = run("model", "gpt-oss-20b", "--set", "sliding_window=64").out
+        assert "24 sliding layers" in out
+
+
 class TestComplaints:
     def test_no_model(self, run: Run) -> None:
         ran = run("model")
