@@ -13,7 +13,7 @@ from selector.rules import Constraint, FirstMatch, Steps, Test, When
 from selector.values import ManifestRef, Phase, Position
 
 __all__ = [
-    "DENSE_PATHS",
+    "SPARSE_PATH",
     "Claim",
     "Denial",
     "Entry",
@@ -27,8 +27,8 @@ __all__ = [
     "Requirement",
 ]
 
-DENSE_PATHS = frozenset({"dense_mha", "masked_mha"})
-"""Paths that compute the prefill of a sparse layer densely; gated by ``dense_prefill``."""
+SPARSE_PATH = "sparse_mqa"
+"""The one path of a sparse entry that is not dense; all others are gated by ``dense_prefill``."""
 
 
 class Requirement(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ from selector.domains import Domain, Value
 from selector.errors import ContradictionError, UnknownBackendError
 from selector.fields import close_matches, show
 from selector.judge import Judged, coerced, judge_all
-from selector.manifest import DENSE_PATHS, Entry, Manifest, PathRule
+from selector.manifest import SPARSE_PATH, Entry, Manifest, PathRule
 from selector.rules import Answer, Question
 from selector.values import (
     Candidate,
@@ -165,7 +165,7 @@ def _phase_of(thresholds: tuple[int, ...], request: Request) -> Phase | None:
 
 def _decode_path(entry: Entry) -> str:
     if entry.sparse:
-        return "sparse_mqa"
+        return SPARSE_PATH
     return "mqa" if entry.mla else "mha"
 
 
@@ -201,7 +201,7 @@ def _taken(entry: Entry, rule: PathRule, asked: Question) -> Answer:
     answers = [rule.when.answer(asked)]
     if rule.steps is not None:
         answers.append(rule.steps.answer(asked))
-    if rule.path in DENSE_PATHS:
+    if entry.sparse and rule.path != SPARSE_PATH:
         answers.append(_may_be_dense(entry, asked))
     return min(answers, key=lambda a: a.value)
 
@@ -225,7 +225,7 @@ def _paths_off(manifest: Manifest, backend: str | None, asked: Question) -> Iter
         yield PathOff(
             backend=entry.name,
             path="dense_mha",
-            outcome=Outcome.PINNED,
+            outcome=Outcome.PINNED if "dense_prefill" in entry.pinned else Outcome.UNSUPPORTED,
             position=entry.dense_prefill_at or entry.position,
             rationale=entry.rationale or "",
             evidence=entry.evidence,
