@@ -7,12 +7,13 @@ cannot be read gets its reason in ``error``; it is never lost.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from selector.binding import Bound, Selector
 from selector.devices import find_device
-from selector.errors import AttnselError, ValueRefusedError
+from selector.domains import Domain
+from selector.errors import AttnselError, ContradictionError, ValueRefusedError
 from selector.values import Device, Facts, Layer, Outcome, Phase, Policy, Resolution
 
 __all__ = ["ANSWER_COLUMNS", "RowReader"]
@@ -61,14 +62,14 @@ class RowReader:
 
     def answer(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """The row with its answer added."""
-        kept = {f"input_{k}" if k in ANSWER_COLUMNS else k: v for k, v in row.items()}
+        kept = {_kept_name(k, row): v for k, v in row.items()}
         try:
             return kept | self._answer(row)
         except AttnselError as error:
             return kept | dict.fromkeys(ANSWER_COLUMNS) | {"error": str(error)}
 
     def _answer(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        stated = dict(self._stated(row))
+        stated = self._stated(row)
         lengths = {k: _length(k, row.get(k)) for k in _REQUEST}
         key = tuple(sorted((k, repr(v)) for k, v in stated.items()))
         bound = self._bound.get(key)
@@ -83,17 +84,33 @@ class RowReader:
         )
         return answer_columns(resolution)
 
-    def _stated(self, row: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    def _stated(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """Everything a row says, lengths aside, under field names."""
+        stated: dict[str, Any] = {}
+        columns: dict[str, str] = {}
         for column, value in row.items():
             if column in _REQUEST:
                 continue
             if column in (*_DEVICE, *_POLICY, *_MODEL) or column in self.selector.manifest.facts:
-                yield column, value
+                stated[column] = value
                 continue
             name = self._field(column)
-            if name is not None:
-                yield name, value
+            if name is None or (value is None and name in stated):
+                continue
+            if stated.get(name) is not None:
+                value = self._both(name, {columns[name]: stated[name], column: value})
+            stated[name], columns[name] = value, column
+        return stated
+
+    def _both(self, name: str, said: Mapping[str, Any]) -> Any:
+        """The narrower of two statements of one field, when both can hold."""
+        field = self.selector.manifest.vocabulary.fields[name]
+        read = [field.read(value) for value in said.values()]
+        sets = [value if isinstance(value, Domain) else Domain.of(value) for value in read]
+        if (sets[0] & sets[1]).is_empty():
+            both = " and ".join(f"{_cut(value)} in {column}" for column, value in said.items())
+            raise ContradictionError(f"{name} is {both}")
+        return [*said.values()][0 if sets[0] <= sets[1] else 1]
 
     def _field(self, column: str) -> str | None:
         """The field a column names; an unknown column is remembered and passed through."""
@@ -117,14 +134,17 @@ class RowReader:
                 continue  # the column is there, this row does not say
             given[name] = value
         own = Layer.read(given, words)
-        facts = {n: stated[n] for n in self.selector.manifest.facts if n in stated}
-        deny = stated.get("deny") or ()
-        names: Sequence[str] = [deny] if isinstance(deny, str) else list(deny)
+        kinds = self.selector.manifest.facts
+        facts = {n: _fact(n, kind, stated[n]) for n, kind in kinds.items() if n in stated}
+        forced = _names("backend", stated.get("backend"))
         return self.selector.bind(
             self._device(stated),
             Layer({**layer.fields, **own.fields}),
             Facts(facts),
-            Policy(deny=dict.fromkeys(names, "denied by the row"), backend=stated.get("backend")),
+            Policy(
+                deny=dict.fromkeys(_names("deny", stated.get("deny")), "denied by the row"),
+                backend=forced[0] if forced else None,
+            ),
             closed_world=self.closed_world,
         )
 
@@ -135,7 +155,9 @@ class RowReader:
             return Layer({})
         from selector.models import load_model, shard
 
-        model = shard(load_model(str(reference)), int(stated.get("tp_size") or 1))
+        ranks = self.selector.manifest.vocabulary.fields["tp_size"].read(stated.get("tp_size") or 1)
+        assert isinstance(ranks, int)
+        model = shard(load_model(str(reference)), ranks)
         names = [group.name for group in model.groups]
         wanted = stated.get("layer")
         chosen = [g for g in model.groups if wanted in (None, g.name)]
@@ -146,25 +168,84 @@ class RowReader:
         return chosen[0].layer
 
     def _device(self, stated: Mapping[str, Any]) -> Device:
-        for key in ("gpu", "arch", "capability", "compute_capability"):
-            if stated.get(key) is not None:
-                return find_device(str(stated[key]))
-        major, minor = stated.get("cap_major"), stated.get("cap_minor")
-        if major is not None and minor is not None:
-            return find_device(f"{int(major)}.{int(minor)}")
-        if stated.get("platform") is not None:
-            return find_device(str(stated["platform"]))
-        if self.default is None:
+        found = dict(_devices(stated))
+        platform = stated.get("platform")
+        if not found and platform is not None and platform != "cuda":
+            return find_device(str(platform))
+        device = next(iter(found.values()), self.default)
+        if device is None:
             raise ValueRefusedError('the row names no device; give "arch", or --arch for all rows')
-        return self.default
+        for column, other in found.items():
+            if (device.platform, device.capability) != (other.platform, other.capability):
+                raise ContradictionError(f"{next(iter(found))} is {device}, {column} {other}")
+        if platform not in (None, device.platform):
+            raise ContradictionError(f"the device {device} is not of platform {_cut(platform)}")
+        return device
+
+
+def _devices(stated: Mapping[str, Any]) -> Iterator[tuple[str, Device]]:
+    """Every column of a row that names a device."""
+    for key in ("gpu", "arch", "capability", "compute_capability"):
+        if stated.get(key) is not None:
+            yield key, find_device(str(stated[key]))
+    parts = [_digits(key, stated.get(key)) for key in ("cap_major", "cap_minor")]
+    if None in parts and parts != [None, None]:
+        raise ValueRefusedError("cap_major and cap_minor go together; the row has one of them")
+    if None not in parts:
+        yield "cap_major and cap_minor", find_device(f"{parts[0]}.{parts[1]}")
+
+
+def _fact(name: str, kind: str, raw: Any) -> str | bool | None:
+    if raw is None:
+        return None
+    if kind == "boolean":
+        if isinstance(raw, bool) or str(raw).lower() in ("true", "false"):
+            return str(raw).lower() == "true"
+        raise ValueRefusedError(f"{name} {_cut(raw)} is not true, false or null")
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        if isinstance(raw, str):
+            return str(Version(raw))
+    except InvalidVersion:
+        pass
+    raise ValueRefusedError(f'{name} {_cut(raw)} is not a version; write text such as "2.9.0"')
+
+
+def _names(column: str, raw: Any) -> list[str]:
+    """The names in a column that holds one, a list of them, or nothing."""
+    names = [] if raw is None else list(raw) if isinstance(raw, list | tuple) else [raw]
+    for name in names:
+        if not isinstance(name, str) or (column == "backend" and len(names) > 1):
+            raise ValueRefusedError(f"{column} {_cut(raw)} is not the name of a backend")
+    return names
+
+
+def _kept_name(column: str, row: Mapping[str, Any]) -> str:
+    """The name under which a column of the input is kept beside the answer."""
+    if column not in ANSWER_COLUMNS:
+        return column
+    name = f"input_{column}"
+    while name in row:
+        name = f"input_{name}"
+    return name
 
 
 def _length(name: str, raw: Any) -> int | None:
     if raw is None:
         return None
-    if isinstance(raw, bool) or not isinstance(raw, int | float) or raw != int(raw):
-        raise ValueRefusedError(f"{name} {str(raw)[:40]} is not a whole number")
+    whole = isinstance(raw, int) or (isinstance(raw, float) and raw.is_integer())
+    if isinstance(raw, bool) or not whole:
+        raise ValueRefusedError(f"{name} {_cut(raw)} is not a whole number")
     return int(raw)
+
+
+def _digits(name: str, raw: Any) -> int | None:
+    return _length(name, int(raw) if isinstance(raw, str) and raw.isdecimal() else raw)
+
+
+def _cut(raw: Any) -> str:
+    return " ".join(str(raw).split())[:40]
 
 
 def answer_columns(resolution: Resolution) -> dict[str, Any]:
