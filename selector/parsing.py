@@ -107,14 +107,6 @@ def _declared(section: str, name: str, raw: Mapping) -> Field:
     return Field(name, "integer", "context", about, symbols=names)
 
 
-def _union(sets: list[Domain]) -> Domain:
-    """All sets together, joined in pairs: one by one, long lists take quadratic time."""
-    while len(sets) > 1:
-        pairs = zip(sets[::2], [*sets[1::2], EMPTY], strict=False)
-        sets = [one | other for one, other in pairs]
-    return sets[0] if sets else EMPTY
-
-
 def _capability_meant(text: str) -> str:
     try:
         return f'write "{capability_text(parse_capability(text))}"'
@@ -272,7 +264,7 @@ class Parser:
                 self.document.report("CAP006", raw.position, message, "write fewer, or a range")
                 return Allowed(EMPTY)
         parts = [self.allowed(field, x, p) for x, p in zip(raw, raw.items_at, strict=True)]
-        fixed = _union([part.fixed for part in parts])
+        fixed = Domain.union(part.fixed for part in parts)
         return Allowed(fixed, tuple(b for part in parts for b in part.bounds))
 
     def _range(self, field: Field, raw: Mapping) -> Allowed:
