@@ -5,13 +5,13 @@ from __future__ import annotations
 import msgspec
 
 from selector.domains import Domain, Value
-from selector.errors import ContradictionError
+from selector.errors import ContradictionError, ValueRefusedError
 from selector.fields import ABSENT, UNSET, Field
 from selector.manifest import Manifest, Measure
 from selector.rules import Answer, Question
 from selector.values import Device, Facts, Layer, Request
 
-__all__ = ["BatchTotals", "ask", "check_space", "with_batch", "with_request"]
+__all__ = ["BatchTotals", "ask", "check_facts", "check_space", "with_batch", "with_request"]
 
 _UNSET_UNLESS_SAID = ("block_size", "v_head_size")
 _ONE_UNLESS_SAID = ("tp_size", "pp_size", "dcp_size", "pcp_size")
@@ -99,6 +99,31 @@ def _derive(manifest: Manifest, question: Question) -> Question:
         value = results[0] if len(results) == 1 else Domain.of(*results)
         question = question.plus({name: value})
     return question
+
+
+def check_facts(manifest: Manifest, facts: Facts) -> None:
+    """Refuses facts that the manifest cannot compare. Names it does not declare are left alone.
+
+    Raises:
+        ValueRefusedError: no version by PEP 440, or no answer of a probe.
+    """
+    for name, value in facts.values.items():
+        kind = manifest.facts.get(name)
+        if kind is None or value is None:
+            continue
+        if kind == "boolean" and not isinstance(value, bool):
+            raise ValueRefusedError(f'{name} "{str(value)[:60]}" is not true, false or None')
+        if kind == "version" and not _is_version(value):
+            raise ValueRefusedError(f'{name} "{str(value)[:60]}" is not a version such as "0.6.14"')
+
+
+def _is_version(value: object) -> bool:
+    from packaging.version import InvalidVersion, Version  # imports slowly
+
+    try:
+        return isinstance(value, str) and bool(Version(value))
+    except InvalidVersion:
+        return False
 
 
 def check_space(manifest: Manifest, question: Question) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from selector.asking import ask, check_space
+from selector.asking import ask, check_facts, check_space
 from selector.devices import find_device, note_on
 from selector.manifest import Manifest
 from selector.resolve import resolve, resolve_batch
@@ -78,9 +78,11 @@ class Selector:
         Raises:
             UnknownDeviceError: no such architecture or product.
             ContradictionError: no such layer can exist.
+            ValueRefusedError: a fact is no version, or no answer of a probe.
         """
         where = find_device(device) if isinstance(device, str) else device
         known = facts or Facts()
+        check_facts(self.manifest, known)
         if closed_world:
             missing = dict.fromkeys(self.manifest.facts)
             known = Facts({**missing, **known.values})

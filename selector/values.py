@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from selector.domains import Domain, Value
-from selector.errors import ContradictionError
+from selector.errors import ContradictionError, ValueRefusedError
 from selector.fields import Vocabulary, parse_capability
 
 __all__ = [
@@ -183,6 +183,8 @@ class Request(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         for name in ("query_len", "seq_len"):
             value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+                raise ValueRefusedError(f"{name} {str(value)[:40]} is not a whole number")
             if value is not None and value < 1:
                 raise ContradictionError(f"{name} {value} is not at least 1")
         if self.speculative_tokens < 0:
@@ -208,7 +210,8 @@ class Policy(msgspec.Struct, frozen=True):
 
     Attributes:
         deny: backend name → reason.
-        backend: force this backend in both phases.
+        backend: force this backend in every phase it serves. One that cannot run leaves its phase
+            without a backend; no other takes its place.
         prefill_backend: force this one for prefill only.
         decode_backend: force this one for decode only.
     """
@@ -217,6 +220,12 @@ class Policy(msgspec.Struct, frozen=True):
     backend: str | None = None
     prefill_backend: str | None = None
     decode_backend: str | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.deny, Mapping):
+            raise ValueRefusedError(
+                'deny maps backends to reasons, such as {"flashinfer_fa3": "driver bug"}'
+            )
 
     def forced(self, phase: Phase) -> str | None:
         """The backend forced in a phase, if one is."""

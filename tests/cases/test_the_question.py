@@ -135,3 +135,14 @@ def test_the_file_is_refused_at_its_line(change: str, code: str, tmp_path: Path)
 
 def test_the_unedited_file_is_accepted() -> None:
     assert loads(MANIFEST.read_text()).entries[SM120].dense_prefill is False
+
+
+def test_a_dense_path_under_another_name_is_gated_too() -> None:
+    selector = Selector.load()
+    entries = dict(selector.manifest.entries)
+    entry = entries[SM120]
+    renamed = tuple(msgspec.structs.replace(rule, path="mha") for rule in entry.prefill_paths[:1])
+    paths = (*renamed, *entry.prefill_paths)
+    entries[SM120] = msgspec.structs.replace(entry, prefill_paths=paths)
+    changed = Selector(msgspec.structs.replace(selector.manifest, entries=entries))
+    assert bound(changed).resolve(2048, 2048).prefill.path == "sparse_mqa"

@@ -85,7 +85,7 @@ EXACT = (
         (
             "cap021-sparse-without-dense-prefill",
             "6:5: CAP021 sparse entry without `dense_prefill`; say `dense_prefill: false` and why "
-            "in `rationale`, or `true` if a dense prefill path exists",
+            "in `rationale`, or `true` if a dense prefill path exists (none does on 12.x)",
         ),
         (
             "cap022-rationale-missing",
