@@ -52,7 +52,7 @@ CONFIGS = st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=8), JSON, max
 
 
 def read(config: object) -> Model | None:
-    """The model, or ``None`` when the config is refused in one line; both within a second of work."""
+    """The model, or ``None`` if the config is refused in one line; both within a second of work."""
     start = time.process_time()
     try:
         model = read_config(config)
