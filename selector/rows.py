@@ -135,7 +135,7 @@ class RowReader:
             given[name] = value
         own = Layer.read(given, words)
         kinds = self.selector.manifest.facts
-        facts = {n: _fact(n, kind, stated[n]) for n, kind in kinds.items() if n in stated}
+        facts = {n: _fact(kind, stated[n]) for n, kind in kinds.items() if n in stated}
         forced = _names("backend", stated.get("backend"))
         return self.selector.bind(
             self._device(stated),
@@ -195,21 +195,10 @@ def _devices(stated: Mapping[str, Any]) -> Iterator[tuple[str, Device]]:
         yield "cap_major and cap_minor", find_device(f"{parts[0]}.{parts[1]}")
 
 
-def _fact(name: str, kind: str, raw: Any) -> str | bool | None:
-    if raw is None:
-        return None
-    if kind == "boolean":
-        if isinstance(raw, bool) or str(raw).lower() in ("true", "false"):
-            return str(raw).lower() == "true"
-        raise ValueRefusedError(f"{name} {_cut(raw)} is not true, false or null")
-    from packaging.version import InvalidVersion, Version
-
-    try:
-        if isinstance(raw, str):
-            return str(Version(raw))
-    except InvalidVersion:
-        pass
-    raise ValueRefusedError(f'{name} {_cut(raw)} is not a version; write text such as "2.9.0"')
+def _fact(kind: str, raw: Any) -> Any:
+    """A probe's answer may be text; everything else is checked when it is bound."""
+    answers = {"true": True, "false": False}
+    return answers.get(str(raw).lower(), raw) if kind == "boolean" else raw
 
 
 def _names(column: str, raw: Any) -> list[str]:
