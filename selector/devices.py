@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from selector.errors import UnknownDeviceError, ValueRefusedError
-from selector.fields import capability_text, close_matches, parse_capability
+from selector.fields import capability_text, close_matches, one_line, parse_capability
 from selector.resources import packaged
 from selector.values import Device, Resolution
 
@@ -53,6 +53,11 @@ def find_device(text: str) -> Device:
     try:
         return Device("cuda", capability_text(parse_capability(text)))
     except ValueRefusedError:
+        if short := re.fullmatch(r"(?:sm_?)?([0-9]{1,2})", lowered):
+            wanted = f'write "{short[1]}.0" or sm{short[1]}0'
+            raise UnknownDeviceError(
+                f'architecture "{lowered}" is not major.minor; {wanted}'
+            ) from None
         return find_gpu(text, "architecture or GPU")
 
 
@@ -76,9 +81,9 @@ def find_gpu(text: str, what: str = "GPU") -> Device:
     for name, meant in _table()["ambiguous"].items():
         if _match(words, _words(name)) and (best is None or best[0] <= len(_words(name))):
             listed = ", ".join(f"{p} ({_capability_of(p)})" for p in meant)
-            raise UnknownDeviceError(f'GPU "{text[:60]}" can be {listed}; say which')
+            raise UnknownDeviceError(f'GPU "{one_line(text)}" can be {listed}; say which')
     if best is None:
-        raise UnknownDeviceError(f'unknown {what} "{text[:60]}"{_hint(text)}')
+        raise UnknownDeviceError(f'unknown {what} "{one_line(text)}"{_hint(text)}')
     _, product, row = best
     return Device(row["platform"], row["capability"], product)
 

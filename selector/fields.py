@@ -30,6 +30,7 @@ __all__ = [
     "Vocabulary",
     "capability_text",
     "close_matches",
+    "one_line",
     "parse_capability",
     "parse_capability_set",
     "show",
@@ -169,7 +170,7 @@ class Field(msgspec.Struct, frozen=True):
         return text
 
     def _refuse(self, raw: object) -> ValueRefusedError:
-        shown = "nothing" if raw is None else str(raw)[:60]
+        shown = "nothing" if raw is None else one_line(raw)
         if self.type == "integer":
             allowed = f"a whole number of at least {self.low}"
         elif self.type == "name":
@@ -183,6 +184,11 @@ class Field(msgspec.Struct, frozen=True):
         near = close_matches(shown, self.values)
         hint = f"; did you mean {near[0]}?" if near else ""
         return ValueRefusedError(f"{self.name} {shown} is not {allowed}{hint}")
+
+
+def one_line(raw: object) -> str:
+    """What an error shows of an input: its first 60 characters, on one line."""
+    return " ".join(str(raw).split())[:60]
 
 
 def close_matches(word: str, words: Iterable[str], cutoff: float = 0.6) -> list[str]:
@@ -372,7 +378,7 @@ class Vocabulary:
         except KeyError:
             near = close_matches(name, self._names)
             hint = f"; did you mean {near[0]}?" if near else ""
-            raise UnknownFieldError(f'unknown field "{name[:60]}"{hint}') from None
+            raise UnknownFieldError(f'unknown field "{one_line(name)}"{hint}') from None
 
 
 def parse_capability(text: str) -> int:
@@ -386,10 +392,10 @@ def parse_capability(text: str) -> int:
     if dotted:
         return int(dotted[1]) * 100 + int(dotted[2])
     joined = re.fullmatch(r"(?:sm_?|compute_?)?(\d{1,2})(\d)[af]?", text, re.IGNORECASE)
-    if joined:
+    if joined and int(joined[1]) > 1:  # "12" would be 1.2, and means 12.0 to everybody
         return int(joined[1]) * 100 + int(joined[2])
     raise ValueRefusedError(
-        f'compute capability "{text[:60]}" is not major.minor; write "12.0", sm120 or sm_120a'
+        f'compute capability "{one_line(text)}" is not major.minor; write "12.0", sm120 or sm_120a'
     )
 
 
@@ -415,7 +421,7 @@ def parse_capability_set(text: str) -> Domain:
     if re.fullmatch(r"\d{1,2}\.\d{1,2}", text):
         return Domain.of(parse_capability(text))
     raise ValueRefusedError(
-        f'capability "{text[:60]}" is not "9.0", 9.x, ">=8.0", "<9.0" or "8.0..12.1"'
+        f'capability "{one_line(text)}" is not "9.0", 9.x, ">=8.0", "<9.0" or "8.0..12.1"'
     )
 
 
@@ -449,8 +455,7 @@ def _in_words(
             parts.append(show(field, low))
             continue
         if field.type == "capability" and low is not None and high is not None:
-            whole = low % 100 == 0 and high == low + 99
-            text = f"{low // 100}.x" if whole else f"{show(field, low)}–{show(field, high)}"
+            text = _show_capabilities(low, high)
         else:
             text = _show_range(field, low, high, span.step)
         if span.holes:
@@ -462,6 +467,18 @@ def _in_words(
     else:
         parts.extend(words)
     return ", ".join(parts)
+
+
+def _show_capabilities(low: int, high: int) -> str:
+    if low == 0:
+        return f"below {capability_text(high + 1)}"
+    if high % 100 != 99:
+        return f"{capability_text(low)}–{capability_text(high)}"
+    if low % 100 == 0:  # whole majors; the algebra joins those that follow each other
+        majors = range(low // 100, high // 100 + 1)
+        if len(majors) <= 4:
+            return ", ".join(f"{major}.x" for major in majors)
+    return f"{capability_text(low)}–{high // 100}.x"
 
 
 def _show_range(field: Field, low: int | None, high: int | None, step: int) -> str:
