@@ -36,6 +36,8 @@ class Flags:
     query_len: int | None = None
     seq_len: int | None = None
     backend: str | None = None
+    prefill_backend: str | None = None
+    decode_backend: str | None = None
     deny: list[str] = field(default_factory=list)
     as_claimed: bool = False
     closed_world: bool = False
@@ -82,7 +84,8 @@ def ask_all(flags: Flags) -> Asked:
     for model, group, layer, shard in layers_of(flags.model, settings.fields):
         inquiry = Inquiry(device, layer, facts, policy, request, flags.closed_world)
         answer = inquiry.resolve(selector)
-        cases.append(Case(inquiry, answer, model, group, elsewhere and not probed, shard))
+        planning = elsewhere and not probed
+        cases.append(Case(inquiry, answer, model, group, planning, shard, flags.as_claimed))
     return Asked(selector, rarest_first(cases))
 
 
@@ -133,8 +136,11 @@ def _facts(probed: bool, said: Mapping[str, str | bool | None]) -> Facts:
 def _policy(flags: Flags) -> Policy:
     from selector.values import Policy
 
-    deny = {name: f"--deny {name}" for name in flags.deny}
-    return Policy(deny=MappingProxyType(deny), backend=flags.backend)
+    names = (part.strip() for said in flags.deny for part in said.split(","))
+    deny = {name: f"--deny {name}" for name in names if name}
+    return Policy(
+        MappingProxyType(deny), flags.backend, flags.prefill_backend, flags.decode_backend
+    )
 
 
 # -- settings ------------------------------------------------------------------------------------

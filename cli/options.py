@@ -12,6 +12,7 @@ __all__ = [
     "AsClaimed",
     "BackendName",
     "ClosedWorld",
+    "DecodeBackend",
     "Deny",
     "FactsFrom",
     "FactsOption",
@@ -21,6 +22,7 @@ __all__ = [
     "ManifestOption",
     "ModelOption",
     "OverlayOption",
+    "PrefillBackend",
     "QueryLen",
     "SeqLen",
     "Settings",
@@ -63,6 +65,32 @@ def complete_model(incomplete: str) -> list[str]:
     return [name for name in presets() if name.startswith(incomplete.lower())]
 
 
+def complete_manifest(incomplete: str) -> list[str]:
+    """Manifests that ship with attnsel."""
+    from selector.resources import resource
+
+    names = sorted(path.stem for path in resource("manifests").glob("*.yaml"))
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def complete_setting(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Fields and facts of the manifest given so far, or of the shipped one."""
+    from selector.binding import Selector
+    from selector.errors import AttnselError
+
+    try:
+        stated = Selector.load(ctx.params.get("manifest")).manifest
+    except (AttnselError, OSError):
+        return []
+    before, comma, last = incomplete.rpartition(",")
+    names = [*stated.vocabulary.fields, *stated.facts]
+    return [
+        f"{before}{comma}{name}="
+        for name in dict.fromkeys(names)
+        if name.startswith(last) and name not in stated.derive
+    ]
+
+
 def complete_backend(ctx: typer.Context, incomplete: str) -> list[str]:
     """Entries of the manifest given so far, or of the shipped one."""
     from selector.binding import Selector
@@ -77,7 +105,12 @@ def complete_backend(ctx: typer.Context, incomplete: str) -> list[str]:
 
 ManifestOption = Annotated[
     str | None,
-    typer.Option("--manifest", metavar="NAME|PATH", help="Name or path; default: the shipped one."),
+    typer.Option(
+        "--manifest",
+        metavar="NAME|PATH",
+        help="Name or path; default: the shipped one.",
+        autocompletion=complete_manifest,
+    ),
 ]
 OverlayOption = Annotated[
     list[str] | None,
@@ -115,6 +148,7 @@ Settings = Annotated[
         metavar="FIELD=VALUE",
         help="A field of the layer or a fact, such as tp=8 or flashinfer-python=0.7.4; "
         "none: not installed. Repeat, or separate by commas.",
+        autocompletion=complete_setting,
     ),
 ]
 FactsOption = Annotated[
@@ -131,7 +165,7 @@ QueryLen = Annotated[
 SeqLen = Annotated[
     int | None,
     typer.Option(
-        "--seq-len", metavar="N", help="New and cached tokens. Default: nothing is cached."
+        "--seq-len", metavar="N", help="New plus cached tokens. Default: nothing is cached."
     ),
 ]
 BackendName = Annotated[
@@ -139,14 +173,35 @@ BackendName = Annotated[
     typer.Option(
         "--backend",
         metavar="NAME",
-        help="Force this backend: it runs, or the command says why it cannot.",
+        help="Force this backend in the phases it serves: it runs, or the command says why it "
+        "cannot.",
+        autocompletion=complete_backend,
+    ),
+]
+PrefillBackend = Annotated[
+    str | None,
+    typer.Option(
+        "--prefill-backend",
+        metavar="NAME",
+        help="Force this backend for prefill only.",
+        autocompletion=complete_backend,
+    ),
+]
+DecodeBackend = Annotated[
+    str | None,
+    typer.Option(
+        "--decode-backend",
+        metavar="NAME",
+        help="Force this backend for decode only.",
         autocompletion=complete_backend,
     ),
 ]
 Deny = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="NAME", help="Never this backend. Repeatable.", autocompletion=complete_backend
+        metavar="NAME",
+        help="Never this backend. Repeat, or separate by commas.",
+        autocompletion=complete_backend,
     ),
 ]
 AsClaimed = Annotated[
@@ -154,6 +209,6 @@ AsClaimed = Annotated[
     typer.Option("--as-claimed", help="Answer with what engines claim, not with what is true."),
 ]
 ClosedWorld = Annotated[
-    bool, typer.Option("--closed-world", help="Take what is unknown not to be there.")
+    bool, typer.Option("--closed-world", help="Take software that is unknown as not installed.")
 ]
 FormatOption = Annotated[Format, typer.Option("--format", help="Form of the output.")]

@@ -33,8 +33,10 @@ __all__ = [
     "Shard",
     "candidate_of",
     "choice_of",
+    "forced_in",
     "list_of",
     "rarest_first",
+    "usable_in",
     "verdict_of",
 ]
 
@@ -92,6 +94,7 @@ class Case(msgspec.Struct, frozen=True):
         group: its layers that this answer is about.
         planning: the device is not this machine's, so its facts are unknown.
         shard: the layer for another tensor-parallel size, when that can be computed.
+        as_claimed: the answer is from what engines claim, not from what is true.
     """
 
     inquiry: Inquiry
@@ -100,6 +103,23 @@ class Case(msgspec.Struct, frozen=True):
     group: LayerGroup | None = None
     planning: bool = False
     shard: Shard | None = None
+    as_claimed: bool = False
+
+    @property
+    def assumed(self) -> frozenset[str]:
+        """The facts that nobody knows and that the closed world takes not to be there."""
+        if not self.inquiry.closed_world:
+            return frozenset()
+        known = self.inquiry.facts.values
+        return frozenset(
+            rejection.field
+            for candidate in self.resolution.candidates
+            for verdict in (candidate.prefill, candidate.decode)
+            for rejection in verdict.rejections
+            if rejection.code == "NOT_INSTALLED"
+            and rejection.field
+            and rejection.field not in known
+        )
 
 
 def verdict_of(candidate: Candidate, phase: Phase) -> Verdict:
@@ -120,6 +140,21 @@ def choice_of(resolution: Resolution, phase: Phase) -> Choice:
 def list_of(choice: Choice, manifest: Manifest) -> Priority | None:
     """The priority list that decided; ``None`` when none did."""
     return next((p for p in manifest.priorities if p.position == choice.rule), None)
+
+
+def usable_in(resolution: Resolution, phase: Phase) -> tuple[str, ...]:
+    """The entries that could run a phase, in the order of the manifest."""
+    return tuple(c.backend for c in resolution.candidates if verdict_of(c, phase).outcome in USABLE)
+
+
+def forced_in(case: Case, manifest: Manifest, phase: Phase) -> str | None:
+    """The backend that the caller forces in a phase; one forced in both only where it serves."""
+    policy = case.inquiry.policy
+    name = policy.forced(phase)
+    if name is None or name != policy.backend:
+        return name
+    own = policy.prefill_backend if phase is Phase.PREFILL else policy.decode_backend
+    return name if own or phase in manifest.entries[name].phases else None
 
 
 def rarest_first(cases: Sequence[Case]) -> list[Case]:

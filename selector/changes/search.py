@@ -31,6 +31,7 @@ __all__ = ["Change", "Kind", "Prospect", "Remedy", "Way", "elsewhere", "remedy",
 _MOST_CHANGES = 4
 _MOST_TRIES = 80
 _MOST_OTHERS = 3
+_SOFTWARE = (Kind.INSTALL,)
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -69,11 +70,19 @@ class Prospect(msgspec.Struct, frozen=True):
     obstacles: tuple[Rejection, ...]
 
     @property
-    def distance(self) -> tuple[bool, bool, int]:
-        """Sorts the nearest first: possible, leaving the model as it is, with few changes."""
-        touches_model = any(c.kind is Kind.MODEL for c in self.changes)
+    def touches_model(self) -> bool:
+        """Whether the model itself would have to be another."""
+        return any(change.kind is Kind.MODEL for change in self.changes)
+
+    @property
+    def distance(self) -> tuple[bool, bool, int, int]:
+        """Sorts the nearest first: possible, leaving the model as it is, then what was asked for.
+
+        Software can be installed without changing what was asked for.
+        """
+        asked = sum(c.kind not in _SOFTWARE for c in self.changes)
         count = len(self.changes) if self.phases else len(self.obstacles)
-        return not self.phases, touches_model, count
+        return not self.phases, self.touches_model, asked, count
 
 
 class Way(msgspec.Struct, frozen=True):
@@ -118,10 +127,14 @@ def _refused(resolution: Resolution, candidate: Candidate) -> bool:
 
 
 def remedy(case: Case, selector: Selector, found: Sequence[Way]) -> Remedy | None:
-    """The nearest way after which every phase that lacked a backend has one, or ``None``."""
+    """The nearest way after which every phase that lacked a backend has one, or ``None``.
+
+    Nobody can give a model other heads: a way that would need it is none for a model that was
+    named.
+    """
     missing = case.resolution.missing
     for way in found:
-        if not way.prospect.changes:
+        if not way.prospect.changes or (case.model and way.prospect.touches_model):
             continue
         try:
             answer = way.inquiry.resolve(selector)
@@ -160,6 +173,9 @@ class _Step(msgspec.Struct, frozen=True):
 
     option: Option
     siblings: tuple[Option, ...]
+
+
+_Queued = tuple[int, int, int, int, tuple[_Step, ...], Inquiry]
 
 
 class _Search:
@@ -217,13 +233,13 @@ class _Search:
         return tuple(dict.fromkeys(fixed or said))
 
     def _search(self, goal: tuple[Phase, ...]) -> tuple[_Step, ...] | None:
-        """The cheapest steps found: those that leave the model as it is, then the fewest."""
-        queue: list[tuple[int, int, int, tuple[_Step, ...], Inquiry]] = [(0, 0, 0, (), self.start)]
+        """The cheapest steps: those that keep the model, then the question as it is; the fewest."""
+        queue: list[_Queued] = [(0, 0, 0, 0, (), self.start)]
         seen: set[frozenset[tuple[str, str]]] = set()
         for _ in range(_MOST_TRIES):
             if not queue:
                 break
-            _, _, _, steps, inquiry = heappop(queue)
+            *_, steps, inquiry = heappop(queue)
             refused = self._refusal(inquiry, goal)
             if refused == []:
                 return steps
@@ -235,7 +251,9 @@ class _Search:
                 repeated = any(s.option.field == step.option.field for s in steps)
                 if made not in seen and not repeated:
                     seen.add(made)
-                    cost = sum(s.option.kind is Kind.MODEL for s in longer), len(longer), len(seen)
+                    kinds = [s.option.kind for s in longer]
+                    own, asked = kinds.count(Kind.MODEL), sum(k not in _SOFTWARE for k in kinds)
+                    cost = own, asked, len(longer), len(seen)
                     heappush(queue, (*cost, longer, step.option.apply(inquiry)))
         return None
 

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from selector.changes.case import Case, candidate_of, choice_of, list_of, verdict_of
+from selector.changes.case import (
+    Case,
+    candidate_of,
+    choice_of,
+    forced_in,
+    list_of,
+    usable_in,
+    verdict_of,
+)
 from selector.manifest import Manifest
 from selector.report.layers import group_words, heading, layer_words
-from selector.report.refusals import Refusals
+from selector.report.refusals import Refusals, no_platform
 from selector.report.text import (
     BLANK,
     Line,
@@ -28,6 +36,7 @@ from selector.report.wording import (
     listed,
     manifest_words,
     ordinal,
+    reasons,
 )
 from selector.values import (
     Choice,
@@ -37,33 +46,63 @@ from selector.values import (
     Resolution,
 )
 
-__all__ = ["answer_lines", "choice_lines"]
+__all__ = ["answer_lines", "choice_lines", "condition_lines", "lacking_words"]
 
 _LABEL = 9
+_WIDE = 48
+"""Longest text that other rows of a table are aligned with."""
 
 
 def answer_lines(cases: Sequence[Case], manifest: Manifest, places: Places) -> list[Line]:
-    """One block for each group of layers, under one heading."""
+    """One block for each group of layers, under one heading.
+
+    What is said of an entry for every group alike stands once, at the end.
+    """
     first = cases[0]
     lines = [line(heading(first), "    ", faint(manifest_words(manifest.ref, places)))]
     if first.model is not None:
         lines += [line(faint("note "), note, hang=5) for note in first.model.notes]
-    for case in cases:
+    refusals = Refusals(manifest, places)
+    if nowhere := no_platform(first):
+        for case in cases:
+            lines += [BLANK, *_block(case, manifest, places)]
+        return [*lines, BLANK, _labelled("not here", nowhere)]
+    rows = [refusals.rows(case) for case in cases]
+    shared = [r for r in rows[0] if all(r in other for other in rows)] if len(rows) > 1 else []
+    for case, own in zip(cases, rows, strict=True):
         lines += [BLANK, *_block(case, manifest, places)]
-    return lines
+        lines += refusals.lines([row for row in own if row not in shared])
+    kinds = "both kinds" if len(cases) == 2 else f"all {len(cases)} kinds"
+    return [*lines, *refusals.lines(shared, f", for {kinds}")]
 
 
 def _block(case: Case, manifest: Manifest, places: Places) -> list[Line]:
     lines = [line(strong(group_words(case)), "  ", layer_words(case, manifest), hang=4), BLANK]
     lines += choice_lines(case, manifest, places)
-    facts = [*_conditions(case, manifest), *_otherwise(case), *_coercions(case, places)]
-    if facts:
-        lines += [BLANK, *grid(facts, indent=2)]
+    lines += condition_lines(case, manifest, places)
     for off in case.resolution.off:
         lines += [BLANK, *_off(off, places)]
-    for note in case.resolution.notes:
+    for note in (*case.resolution.notes, *_free_phases(case, manifest)):
         lines += [BLANK, _labelled("note", note)]
-    return [*lines, *Refusals(manifest, places).lines(case)]
+    return lines
+
+
+def condition_lines(case: Case, manifest: Manifest, places: Places) -> list[Line]:
+    """On what the choice depends, what is chosen otherwise, and what the backend changes."""
+    facts = [*_conditions(case, manifest), *_otherwise(case), *_coercions(case, places)]
+    return [BLANK, *grid(facts, indent=2)] if facts else []
+
+
+def _free_phases(case: Case, manifest: Manifest) -> Iterator[str]:
+    """Yields that a forced backend serves one phase only, so that the other is not forced."""
+    name = case.inquiry.policy.backend
+    if name is None:
+        return
+    for phase in case.resolution.needed:
+        serves = phase in manifest.entries[name].phases
+        if not serves and forced_in(case, manifest, phase) is None:
+            served = listed(list(manifest.entries[name].phases), "and")
+            yield f"{name} serves {served} only; {phase} is chosen freely"
 
 
 def _label(text: str) -> Part:
@@ -84,31 +123,67 @@ def choice_lines(case: Case, manifest: Manifest, places: Places) -> list[Line]:
     for phase in case.resolution.needed:
         choice = choice_of(case.resolution, phase)
         if choice.backend is None:
-            rows.append([_label(phase), bad("no backend"), "", "no entry fits; why is said below"])
+            why = lacking_words(case, manifest, phase)
+            rows.append([_label(phase), bad("no backend"), "", why])
             continue
-        rule = _rule(choice, manifest, places)
-        if before is not None and _decided(before) == _decided(choice):
-            rule = line(faint("same"))
+        rule = _rule(choice, before, manifest, places)
         name = good(choice.backend) if not choice.conditions else warn(choice.backend)
         rows.append([_label(phase), name, listed(choice.paths), rule])
         before = choice
+    rows += _path_reasons(case, manifest, places)
     rows += _counts_as(case.resolution)
     return grid(rows, indent=2)
 
 
-def _decided(choice: Choice) -> tuple[object, ...]:
-    return choice.rule, choice.reason, choice.rank, choice.of
+def lacking_words(case: Case, manifest: Manifest, phase: Phase) -> str:
+    """Why a phase has no backend: the forced one cannot, no list names one, or none fits."""
+    forced = forced_in(case, manifest, phase)
+    if forced is not None:
+        said = verdict_of(candidate_of(case.resolution, forced), phase).rejections
+        if any(r.code == "PHASE" for r in said):
+            served = listed(list(manifest.entries[forced].phases), "and")
+            return f"{forced} is forced and serves {served} only"
+        why = [text for text, _ in reasons(said, case.assumed)]
+        return f"{forced} is forced and cannot run {phase}: {' · '.join(why)}"
+    usable = usable_in(case.resolution, phase)
+    if usable:
+        return f"no priority list names what fits; eligible: {', '.join(usable)}"
+    return "no entry fits; why is said below"
 
 
-def _rule(choice: Choice, manifest: Manifest, places: Places) -> Line:
-    """The list that decided, its reason, and the place in it."""
+def _rule(choice: Choice, before: Choice | None, manifest: Manifest, places: Places) -> Line:
+    """The list that decided, its reason if that was not just said, and the place in it."""
     if choice.rank == 0 or choice.rule is None:
         return line(choice.reason or "")
+    place = f"{ordinal(choice.rank)} of {choice.of}"
+    if before is not None and before.rule == choice.rule and before.rank:
+        same = (before.rank, before.of) == (choice.rank, choice.of)
+        return line(faint("same")) if same else line(faint("same list, "), place)
     found = list_of(choice, manifest)
     where = f"priorities[{manifest.priorities.index(found)}]" if found else "priorities"
     reason = (choice.reason or "").rstrip(".")
-    place = f", {ordinal(choice.rank)} of {choice.of}   "
-    return line(f'{where} "{reason}"', place, faint(places.at(choice.rule)))
+    return line(f'{where} "{reason}", {place}   ', faint(places.at(choice.rule)))
+
+
+def _path_reasons(case: Case, manifest: Manifest, places: Places) -> Iterator[list[Part]]:
+    """Yields why prefill takes its path, where the manifest has more than one for this entry."""
+    prefill = case.resolution.prefill
+    if prefill.backend is None or case.resolution.phase is Phase.DECODE:
+        return
+    rules = manifest.entries[prefill.backend].prefill_paths
+    if len(rules) < 2:
+        return
+    label = "path"
+    for path in prefill.paths:
+        rule = next((r for r in rules if r.path == path), None)
+        if rule is not None:
+            yield [
+                _label(label),
+                "",
+                path,
+                line(f"{rule.reason}   ", faint(places.at(rule.position))),
+            ]
+            label = ""
 
 
 def _counts_as(resolution: Resolution) -> Iterator[list[Part]]:
@@ -139,7 +214,11 @@ def _conditions(case: Case, manifest: Manifest) -> Iterator[list[Part]]:
     for (field, words), where in phases.items():
         only = f" (for {where[0]})" if len(where) < len(needed) else ""
         why = faint(why_unknown(field, manifest, case.planning))
-        yield [_label(label), line(words, faint(only)), why]
+        said = line(words, faint(only))
+        if said.width > _WIDE:  # its reason follows it; the column stays narrow
+            yield [_label(label), line(said, "   ", why)]
+        else:
+            yield [_label(label), said, why]
         label = ""
 
 
@@ -189,7 +268,7 @@ def _coercions(case: Case, places: Places) -> Iterator[list[Part]]:
 
 def _off(off: PathOff, places: Places) -> list[Line]:
     """A path that is switched off: where, why, the evidence, and what would reopen it."""
-    how = "pinned" if off.outcome is Outcome.PINNED else "off for this layer"
+    how = "pinned" if off.outcome is Outcome.PINNED else "off"
     what = line(warn(off.path), f" prefill of {off.backend}")
     lines = [_labelled("off", what, "   ", faint(f"{places.at(off.position)} {how}"))]
     said = [off.rationale, *off.evidence]

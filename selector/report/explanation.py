@@ -8,14 +8,28 @@ from typing import Any
 import msgspec
 
 from selector.binding import Selector
-from selector.changes.case import Case, candidate_of
+from selector.changes.case import Case, candidate_of, forced_in, usable_in, verdict_of
 from selector.changes.search import Prospect, Remedy, elsewhere, remedy, ways
-from selector.report.answer import choice_lines
+from selector.manifest import Manifest
+from selector.report.answer import choice_lines, condition_lines
 from selector.report.data import case_json, to_json
 from selector.report.failure import change_words, help_words
 from selector.report.layers import group_words, heading, layer_words
-from selector.report.refusals import Refusals
-from selector.report.text import BLANK, Line, Part, bad, faint, good, grid, line, strong, warn
+from selector.report.refusals import Refusals, no_platform
+from selector.report.text import (
+    BLANK,
+    GLUE,
+    Line,
+    Part,
+    bad,
+    faint,
+    good,
+    grid,
+    joined,
+    line,
+    strong,
+    warn,
+)
 from selector.report.wording import Places, counted, listed, manifest_words
 from selector.values import Phase, Rejection
 
@@ -92,20 +106,44 @@ def _block(explanation: Explanation, selector: Selector, places: Places) -> list
     refusals = Refusals(manifest, places)
     lines = [line(strong(group_words(case)), "  ", layer_words(case, manifest), hang=4), BLANK]
     lines += choice_lines(case, manifest, places)
+    lines += condition_lines(case, manifest, places)
     if case.resolution.missing:
-        lines += [BLANK, *_nearest(explanation)]
+        lines += [BLANK, *_nearest(explanation, manifest)]
+    wanted = _wanted(explanation)
+    if asked := [p for p in explanation.prospects if p.backend in wanted]:
+        rows = [row for p in asked for row in _prospect(p, case, refusals)]
+        lines += [BLANK, line("  ", strong("asked for"), "  ", refusals.legend)]
+        lines += grid(rows, indent=4, gap=2)
     if eligible := _eligible(explanation, refusals):
         lines += [BLANK, line("  ", strong("could run too")), *grid(eligible, indent=4, gap=2)]
-    if explanation.prospects:
+    if rest := [p for p in explanation.prospects if p.backend not in wanted]:
         lines += [BLANK, line("  ", strong("refused"), ", nearest first  ", refusals.legend)]
-        rows = [row for p in explanation.prospects for row in _prospect(p, case, refusals)]
+        rows = [row for p in rest for row in _prospect(p, case, refusals)]
         lines += grid(rows, indent=4, gap=2)
     return lines
 
 
-def _nearest(explanation: Explanation) -> list[Line]:
-    words = help_words(explanation.remedy, explanation.elsewhere)
-    return [line("  ", bad("nothing fits"), "   ", "; ".join(words), hang=17)]
+def _wanted(explanation: Explanation) -> set[str]:
+    """The backends that the caller forces."""
+    policy = explanation.case.inquiry.policy
+    return {
+        name
+        for name in (policy.backend, policy.prefill_backend, policy.decode_backend)
+        if name is not None
+    }
+
+
+def _nearest(explanation: Explanation, manifest: Manifest) -> list[Line]:
+    """What is lacking, and what would help."""
+    case = explanation.case
+    words = help_words(case, explanation.remedy, explanation.elsewhere)
+    if nowhere := no_platform(case):
+        words.insert(0, nowhere)
+    missing = case.resolution.missing
+    usable = any(usable_in(case.resolution, phase) for phase in missing)
+    forced = any(forced_in(case, manifest, phase) for phase in missing)
+    title = "nothing is chosen" if usable or forced else "nothing fits"
+    return [line("  ", bad(title), "   ", "; ".join(words), hang=len(title) + 5)]
 
 
 def _eligible(explanation: Explanation, refusals: Refusals) -> list[list[Part]]:
@@ -113,27 +151,52 @@ def _eligible(explanation: Explanation, refusals: Refusals) -> list[list[Part]]:
     resolution = explanation.case.resolution
     refused = {p.backend for p in explanation.prospects}
     chosen = {resolution.prefill.backend, resolution.decode.backend}
-    needed = resolution.needed
     return [
-        [c.backend, refusals.words(resolution, c, needed)]
+        [c.backend, refusals.words(explanation.case, c, resolution.needed)]
         for c in resolution.candidates
         if c.backend not in refused | chosen
     ]
 
 
 def _prospect(prospect: Prospect, case: Case, refusals: Refusals) -> list[list[Part]]:
-    """The change that would do, then every reason; only the reasons, when nothing would."""
+    """The change that would do, and the reasons that it does not already say."""
     candidate = candidate_of(case.resolution, prospect.backend)
-    reasons = refusals.words(case.resolution, candidate, case.resolution.needed)
+    reasons = refusals.words(case, candidate, case.resolution.needed)
     if not prospect.phases:
         never = warn(_never(prospect.obstacles))
         return [[prospect.backend, never, reasons]]
+    if prospect.touches_model:
+        whose = "model" if case.model else "layer"
+        return [[prospect.backend, warn(f"never for this {whose}"), reasons]]
     only = _only(prospect.phases, case.resolution.needed)
     if not prospect.changes:
         return [[prospect.backend, good(f"runs{only}"), reasons]]
     distance = good(f"{counted(len(prospect.changes), 'change')} away{only}")
-    changes = listed([change_words(c) for c in prospect.changes], "and")
-    return [[prospect.backend, distance, changes], ["", "", reasons]]
+    changes = listed([change_words(c, case.assumed) for c in prospect.changes], "and")
+    said, left = _covered(prospect, case)
+    places = " ".join(dict.fromkeys(refusals.place(r.position) for r in said))
+    first = line(changes, GLUE if places else "", faint(places))
+    rest = [*refusals.reasons(case, left)]
+    others = [r for r in prospect.obstacles if r not in said and r not in left]
+    other = next((p for p in case.resolution.needed if p not in prospect.phases), "")
+    rest += [line(faint(f"{other}: "), words) for words in refusals.reasons(case, others)]
+    rows: list[list[Part]] = [[prospect.backend, distance, first]]
+    return [*rows, ["", "", joined(rest)]] if rest else rows
+
+
+def _covered(prospect: Prospect, case: Case) -> tuple[list[Rejection], list[Rejection]]:
+    """The rejections that the changes say again, and those that say more."""
+    candidate = candidate_of(case.resolution, prospect.backend)
+    verdicts = [verdict_of(candidate, phase) for phase in prospect.phases]
+    changed = {change.field for change in prospect.changes}
+    said: list[Rejection] = []
+    left: list[Rejection] = []
+    for rejection in dict.fromkeys(r for v in verdicts for r in v.rejections):
+        if rejection.code == "DENIED" and "deny" in changed:
+            continue
+        explained = rejection.reason not in (None, "", "not stated")
+        (said if rejection.field in changed and not explained else left).append(rejection)
+    return said, left
 
 
 def _only(phases: Sequence[Phase], needed: Sequence[Phase]) -> str:

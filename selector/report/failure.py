@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from selector.binding import Selector
-from selector.changes.case import Case, candidate_of, verdict_of
+from selector.changes.case import Case, candidate_of, forced_in, usable_in, verdict_of
 from selector.changes.search import Change, Kind, Remedy, elsewhere, remedy, ways
+from selector.manifest import Manifest
 from selector.report.layers import group_words
-from selector.report.wording import Places, listed, reasons
+from selector.report.refusals import no_platform
+from selector.report.wording import Places, capabilities_words, listed, reasons, with_separators
 
 __all__ = ["change_words", "failure_words", "help_words", "remedy_words"]
 
@@ -20,54 +22,81 @@ def failure_words(cases: Sequence[Case], selector: Selector, places: Places) -> 
         return None
     first = failing[0]
     found = remedy(first, selector, ways(first, selector))
-    said = [f"{_lacking(failing, places)} (exit 3)", *first.resolution.notes]
-    return "; ".join([*said, *help_words(found, elsewhere(first, selector))])
+    said = [_lacking(failing, selector.manifest, places), *first.resolution.notes]
+    return "; ".join([*said, *help_words(first, found, elsewhere(first, selector))])
 
 
-def help_words(found: Remedy | None, archs: Sequence[str]) -> list[str]:
+def help_words(case: Case, found: Remedy | None, archs: Sequence[str]) -> list[str]:
     """What would help: the nearest change, and where the layer runs as it is.
 
     Args:
+        case: what was asked and answered.
         found: the smallest change, if there is one.
         archs: architectures that run the layer.
     """
-    words = [f"nearest: {remedy_words(found)}" if found else "no setting that was tried helps"]
+    if found is not None:
+        words = [f"nearest: {remedy_words(found, case.assumed)}"]
+    elif no_platform(case):
+        words = []
+    else:
+        words = ["no setting that was tried helps"]
     if archs and (found is None or found.touches_model):
-        words.append(f"as it is, it runs on {', '.join(archs)}")
+        words.append(f"as it is, it runs on {capabilities_words(', '.join(archs))}")
     return words
 
 
-def _lacking(failing: Sequence[Case], places: Places) -> str:
+def _lacking(failing: Sequence[Case], manifest: Manifest, places: Places) -> str:
     first = failing[0]
     missing = first.resolution.missing
     alike = [c for c in failing if c.resolution.missing == missing]
-    what = f"{listed(missing, 'and')} of {listed([group_words(c) for c in alike], 'and')}"
+    groups = listed([group_words(c) for c in alike], "and")
     device = first.resolution.device
     where = device.capability or device.platform
-    forced = first.inquiry.policy.backend
-    if forced is not None:
-        said = verdict_of(candidate_of(first.resolution, forced), missing[0]).rejections
-        why = " · ".join(f"{text} [{places.at(at)}]" for text, at in reasons(said))
-        if all(r.code != "PHASE" for r in said):
-            return f"{forced} is forced and cannot run {what} on {where}: {why}"
-    return f"no backend for {what} on {where}"
+    forced = {forced_in(first, manifest, phase) for phase in missing}
+    name = next(iter(forced))
+    if len(forced) == 1 and name is not None:
+        return _forced_words(first, name, f"of {groups} on {where}", manifest, places)
+    what = f"no backend for {listed(missing, 'and')} of {groups} on {where}"
+    if nowhere := no_platform(first):
+        return f"{what}: {nowhere}"
+    usable = dict.fromkeys(name for p in missing for name in usable_in(first.resolution, p))
+    if usable and None in forced:
+        return f"{what}: no priority list names what fits; eligible: {', '.join(usable)}"
+    return what
 
 
-def change_words(change: Change) -> str:
+def _forced_words(case: Case, name: str, of: str, manifest: Manifest, places: Places) -> str:
+    """That the forced backend cannot run the phases that are lacking, and why."""
+    missing = case.resolution.missing
+    said = verdict_of(candidate_of(case.resolution, name), missing[0]).rejections
+    if any(r.code == "PHASE" for r in said):
+        served = listed(list(manifest.entries[name].phases), "and")
+        return f"{name} is forced and serves {served} only: no {listed(missing, 'and')} {of}"
+    denied = case.inquiry.policy.deny.values()
+    why = " · ".join(
+        text if text.removeprefix("denied: ") in denied else f"{text} [{places.at(at)}]"
+        for text, at in reasons(said, case.assumed)
+    )
+    return f"{name} is forced and cannot run {listed(missing, 'and')} {of}: {why}"
+
+
+def change_words(change: Change, assumed: Collection[str] = ()) -> str:
     """``block_size 128 → 64 (or 16, 32)``, ``flashinfer-python not installed → >=0.6.14``."""
     if change.kind is Kind.POLICY:
-        return f"drop --deny {change.before}"
-    own = " (the model's own)" if change.kind is Kind.MODEL else ""
+        return f"dropping --deny {change.before}"
+    own = " (the layer's own)" if change.kind is Kind.MODEL else ""
     others = f" (or {', '.join(change.others)})" if change.others else ""
-    return f"{change.field} {change.before} → {change.after}{others}{own}"
+    before = "unknown" if change.field in assumed else change.before
+    return with_separators(f"{change.field} {before} → {change.after}{others}{own}")
 
 
-def remedy_words(found: Remedy) -> str:
-    """The changes, and what they make possible."""
-    made = " and ".join(change_words(c) for c in found.changes)
+def remedy_words(found: Remedy, assumed: Collection[str] = ()) -> str:
+    """The changes, and what is then chosen."""
+    made = " and ".join(change_words(c, assumed) for c in found.changes)
     verb = "makes" if len(found.changes) == 1 else "make"
     names = tuple(dict.fromkeys(found.backends.values()))
     if len(names) == 1:
-        return f"{made} {verb} {names[0]} eligible"
-    given = listed([f"{name} for {phase}" for phase, name in found.backends.items()], "and")
-    return f"{made} {verb} {given} eligible"
+        return f"{made} {verb} {names[0]} the choice"
+    (first, one), *rest = found.backends.items()
+    others = "".join(f" and {name} for {phase}" for phase, name in rest)
+    return f"{made} {verb} {one} the choice for {first}{others}"

@@ -8,7 +8,7 @@ from selector.changes.case import Case
 from selector.fields import Field, show
 from selector.manifest import Manifest
 from selector.report.text import Line, Part, faint, joined, line, strong
-from selector.report.wording import counted, device_words, kind_words, request_words
+from selector.report.wording import counted, device_words, kind_words, listed, request_words
 from selector.values import Origin
 
 __all__ = ["group_words", "heading", "layer_words"]
@@ -38,7 +38,25 @@ def heading(case: Case) -> Line:
         for name in ("tp_size", "pp_size", "dcp_size", "pcp_size")
         if (size := case.resolution.layer.get(name, 1)) != 1
     ]
-    return joined(parts)
+    return joined([*parts, *_asked_how(case)])
+
+
+def _asked_how(case: Case) -> Iterator[str]:
+    """Yields what the answer depends on beside the question: claims, assumptions, policy."""
+    policy = case.inquiry.policy
+    if case.as_claimed:
+        yield "as claimed"
+    if case.inquiry.closed_world:
+        yield "closed world"
+    for name, where in (
+        (policy.backend, ""),
+        (policy.prefill_backend, " for prefill"),
+        (policy.decode_backend, " for decode"),
+    ):
+        if name is not None:
+            yield f"{name} forced{where}"
+    if policy.deny:
+        yield f"without {listed(list(policy.deny), 'and')}"
 
 
 def group_words(case: Case) -> str:

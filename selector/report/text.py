@@ -201,8 +201,9 @@ def _wrapped(pieces: Iterable[Piece], hang: int, width: int) -> list[list[Piece]
         length = sum(len(p.text) for p in word)
         blank = not word[0].text.strip()
         if used + length > width and filled and not blank:
-            rows.append([Piece(" " * hang)])
-            used, filled = hang, False
+            margin = hang if hang + length <= width else min(hang, 4)
+            rows.append([Piece(" " * margin)])
+            used, filled = margin, False
         rows[-1] += word
         used, filled = used + length, filled or not blank
     return rows

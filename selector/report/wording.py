@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
 
+from selector.devices import known_capabilities
+from selector.fields import close_matches
 from selector.values import (
     Coercion,
     Condition,
@@ -17,6 +20,7 @@ from selector.values import (
 
 __all__ = [
     "Places",
+    "capabilities_words",
     "coercion_words",
     "conditions_words",
     "counted",
@@ -24,11 +28,11 @@ __all__ = [
     "kind_words",
     "listed",
     "manifest_words",
-    "nearest_words",
     "ordinal",
     "reasons",
     "rejection_words",
     "request_words",
+    "with_separators",
 ]
 
 _KINDS = {
@@ -103,8 +107,34 @@ def request_words(request: Request) -> str:
 
 
 def manifest_words(manifest: ManifestRef, places: Places) -> str:
-    """The file and the first seven digits of the digest."""
-    return f"{places.file(manifest.file)} {manifest.digest[:7]}"
+    """The file, the overlays on it, and the first seven digits of the digest."""
+    _, *overlays = manifest.name.split("+")
+    laid = "".join(f" + {name}" for name in overlays)
+    return f"{places.file(manifest.file)}{laid} {manifest.digest[:7]}"
+
+
+def with_separators(text: str) -> str:
+    """The text with its whole numbers written as everywhere: ``4096`` → ``4,096``."""
+    return re.sub(r"(?<![\w.,=<>-])\d{4,}(?![\w.])", lambda found: f"{int(found[0]):,}", text)
+
+
+_FEWEST = 3
+
+
+def capabilities_words(text: str) -> str:
+    """``8.0, 8.6, …, 12.1`` → ``8.0–12.1``, where none that is known between them is missing."""
+    known = known_capabilities()
+    runs: list[list[str]] = []
+    for word in text.split(", "):
+        last = runs[-1][-1] if runs else ""
+        follows = word in known and last in known and known.index(word) == known.index(last) + 1
+        if follows:
+            runs[-1].append(word)
+        else:
+            runs.append([word])
+    return ", ".join(
+        f"{run[0]}–{run[-1]}" if len(run) >= _FEWEST else ", ".join(run) for run in runs
+    )
 
 
 def kind_words(mla: bool, sparse: bool) -> str:
@@ -121,8 +151,16 @@ def _label(field: str) -> str:
     return _LABELS.get(field, field)
 
 
-def rejection_words(rejection: Rejection) -> str:
-    """What was seen; what is allowed; and the manifest's own words, if it has any."""
+def rejection_words(
+    rejection: Rejection, assumed: Collection[str] = (), brief: bool = False
+) -> str:
+    """What was seen; what is allowed; and the manifest's own words, if it has any.
+
+    Args:
+        rejection: the reason, as codes and values.
+        assumed: facts that nobody knows, and that were taken not to be there.
+        brief: leave out the manifest's own words where values say enough.
+    """
     reason = rejection.reason
     if rejection.code == "DENIED":
         return f"denied: {reason}"
@@ -130,42 +168,53 @@ def rejection_words(rejection: Rejection) -> str:
         return f"switched off: {reason}"
     if rejection.code == "PHASE":
         return reason or "phase not served"
+    fact = _fact(rejection, assumed)
     if reason == "not stated":
-        return f"{_fact(rejection)} (support is not stated)"
-    return f"{_fact(rejection)}: {reason}" if reason else _fact(rejection)
+        return f"{fact} ({'' if brief else 'support is '}not stated)"
+    if not reason or (brief and rejection.field):
+        return fact
+    return f"{fact}: {reason}"
 
 
-def _fact(rejection: Rejection) -> str:
+def _fact(rejection: Rejection, assumed: Collection[str]) -> str:
     """What was seen; what is allowed."""
     seen, allowed = rejection.observed or "", rejection.allowed or ""
     field = rejection.field or ""
     if rejection.code in ("NOT_INSTALLED", "VERSION"):
+        if field in assumed:
+            seen = "unknown, taken as not installed"
         return f"{field} {seen}; needs {allowed}"
     if field in _KINDS and seen in _KINDS[field]:
         return f"{_KINDS[field][seen]}; {_SERVED[field].get(allowed, f'serves {allowed}')}"
     if field in _RUNS_ON:
-        return f"{_label(field)} {seen}; has {allowed}"
+        return f"{_label(field)} {seen}; has {capabilities_words(allowed)}"
     if field:
         verb = "must be" if rejection.code == "JOINT" else "accepts"
-        return f"{field} {seen}; {verb} {allowed}{nearest_words(rejection)}"
-    return f"{seen}: {allowed}" if seen else allowed
+        return with_separators(f"{field} {seen}; {verb} {allowed}{_nearest_words(rejection)}")
+    return with_separators(f"{seen}: {allowed}" if seen else allowed)
 
 
-def reasons(rejections: Sequence[Rejection]) -> Iterator[tuple[str, Position]]:
+def reasons(
+    rejections: Sequence[Rejection], assumed: Collection[str] = (), brief: bool = False
+) -> Iterator[tuple[str, Position]]:
     """Yields each reason and where it stands; what one rule says of several fields, once."""
     for (_, reason), group in groupby(rejections, key=lambda r: (r.code, r.reason)):
         first, *rest = group
         if rest and reason and reason != "not stated" and first.field:
-            facts = " and ".join(_fact(r) for r in (first, *rest))
-            yield f"{facts}: {reason}", first.position
+            facts = " and ".join(_fact(r, assumed) for r in (first, *rest))
+            yield facts if brief else f"{facts}: {reason}", first.position
         else:
-            yield from ((rejection_words(r), r.position) for r in (first, *rest))
+            yield from ((rejection_words(r, assumed, brief), r.position) for r in (first, *rest))
 
 
-def nearest_words(rejection: Rejection) -> str:
-    """The nearest accepted value, when it is not all there is."""
-    nearest = rejection.nearest
-    return "" if nearest is None or nearest == rejection.allowed else f" (nearest {nearest})"
+def _nearest_words(rejection: Rejection) -> str:
+    """The nearest accepted value, when it is not all there is; of names, one spelled alike."""
+    nearest, seen = rejection.nearest, rejection.observed or ""
+    if nearest is None or nearest == rejection.allowed:
+        return ""
+    if nearest[:1].isalpha() and not close_matches(seen, [nearest]):
+        return ""
+    return f" (nearest {nearest})"
 
 
 def conditions_words(conditions: Sequence[Condition]) -> list[str]:
@@ -180,11 +229,13 @@ def conditions_words(conditions: Sequence[Condition]) -> list[str]:
         allowed = condition.allowed.removeprefix("not ")
         sets.setdefault((condition.field, negated), []).append(allowed)
     return [
-        f"{_label(field)} {'is not ' if negated else ''}{' / '.join(dict.fromkeys(allowed))}"
+        with_separators(
+            f"{_label(field)} {'is not ' if negated else ''}{' / '.join(dict.fromkeys(allowed))}"
+        )
         for (field, negated), allowed in sets.items()
     ]
 
 
 def coercion_words(coercion: Coercion) -> str:
     """``kv_cache_dtype fp8 → fp8_e4m3``."""
-    return f"{coercion.field} {coercion.before} → {coercion.after}"
+    return with_separators(f"{coercion.field} {coercion.before} → {coercion.after}")

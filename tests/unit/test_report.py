@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from selector import Facts, Layer, Policy, Request, Selector, find_device
-from selector.report.answer import answer_lines
 from selector.changes.case import Case, Inquiry
 from selector.changes.search import Kind, Prospect, ways
+from selector.report.answer import answer_lines
 from selector.report.entries import entry_json, entry_lines
 from selector.report.explanation import explain, explanation_json, explanation_lines
 from selector.report.failure import failure_words
@@ -280,8 +280,8 @@ def test_explanations_in_words() -> None:
     nothing = explain(case_of(arch="8.0", facts=Facts({"lib": None}), dtype="float32"), SELECTOR)
     out = paint(explanation_lines([nothing], SELECTOR, Places()))
     assert (
-        "dtype float32 → float16 (or bfloat16) and lib not installed → >=1.2,<3 make first eligible"
-        in out
+        "dtype float32 → float16 (or bfloat16) and lib not installed → >=1.2,<3 "
+        "make first the choice" in out
     )
     assert "2 changes away" in out
 
@@ -291,7 +291,7 @@ def test_the_failure_names_the_phases_that_lack_a_backend() -> None:
         [case_of(request=Request(100, 300), facts=Facts({"jit": True}))], SELECTOR, Places()
     )
     assert words is not None
-    assert words.startswith("no backend for prefill of this layer on 9.0 (exit 3)")
+    assert words.startswith("no backend for prefill of this layer on 9.0; ")
     assert failure_words([case_of()], SELECTOR, Places()) is None
 
 

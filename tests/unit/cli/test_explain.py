@@ -23,10 +23,9 @@ def test_nearest_first_with_the_change_and_every_reason(run: Run, small: list[st
     refused = ran.out.split("refused, nearest first")[1].splitlines()[1:]
     assert refused[0].split("  ")[2] == "fa2"
     assert "1 change away" in refused[0]
-    assert "block_size 128 → 64 (or 16, 32, unset)" in refused[0]
-    assert "block_size 128; accepts 16, 32, 64, unset (nearest 64) :" in refused[1]
-    assert "1 change away, decode only" in refused[2]
-    assert [("never on 12.0" in r) or ("other kind of layer" in r) for r in refused[4:]] == [
+    assert "block_size 128 → 64 (or 16, 32, unset) :" in refused[0]
+    assert "1 change away, decode only" in refused[1]
+    assert [("never on 12.0" in r) or ("other kind of layer" in r) for r in refused[2:]] == [
         True
     ] * 3
     assert "math" in ran.out.split("refused")[0]
@@ -83,7 +82,7 @@ def test_the_smallest_change_when_nothing_fits(run: Run, small: list[str]) -> No
     row = next(r for r in ran.out.splitlines() if "nothing fits" in r)
     assert "nearest: " in row
     assert row.split("nearest: ")[1] in ran.complaint
-    assert "math eligible" in row
+    assert row.endswith(" makes math the choice")
 
 
 def test_nothing_fits_and_nothing_helps(run: Run, small: list[str]) -> None:
@@ -118,7 +117,7 @@ def test_another_tensor_parallel_size_is_a_change(run: Run, small: list[str]) ->
 def test_a_denial_can_be_dropped(run: Run, small: list[str]) -> None:
     ran = run("explain", "--arch", "12.0", "--set", SPARSE, "--deny", "sparse_sm120", *small)
     assert ran.code == 3
-    assert "drop --deny sparse_sm120" in ran.complaint
+    assert "dropping --deny sparse_sm120 makes sparse_sm120 the choice" in ran.complaint
 
 
 def test_a_phase_that_runs_already_is_said(run: Run, small: list[str]) -> None:
@@ -134,3 +133,36 @@ def test_several_kinds_of_layers(run: Run, small: list[str], model: str) -> None
     assert len(ran.json["layers"]) == 2
     ran = run("explain", "--arch", "12.0", "--model", model, *small)
     assert ran.out.count("refused, nearest first") == 2
+
+
+def test_what_nobody_can_change_is_no_change(run: Run, small: list[str]) -> None:
+    question = ("--arch", "8.0", "--model", "gpt-oss-20b", *small)
+    ran = run("explain", *question, "--set", "kv_cache_dtype=fp8_e5m2,sink=true")
+    rows = [r for r in ran.out.splitlines() if r.strip().startswith(("fa2 ", "math "))]
+    assert all("never for this model" in r for r in rows if "sink true" in r)
+    assert "(the layer's own)" not in ran.err
+
+
+def test_software_comes_before_what_was_asked_for(run: Run, small: list[str]) -> None:
+    layer = GQA.replace("auto", "fp8_e4m3")
+    facts = "flashinfer-python=0.5,torch=2.9"
+    found = prospects(run, small, "--arch", "8.0", "--set", layer, "--set", facts)
+    assert list(found)[:2] == ["fa2", "math"]
+    assert changes(found["fa2"]) == [("flashinfer-python", "0.5", ">=0.6.14")]
+    assert changes(found["math"]) == [("kv_cache_dtype", "fp8_e4m3", "auto")]
+
+
+def test_the_backend_that_was_asked_for_comes_first(run: Run, small: list[str]) -> None:
+    question = ("explain", "--arch", "9.0", "--set", GQA, *small)
+    out = run(*question, "--backend", "sparse_sm120").out
+    first = out.split("asked for")[1].splitlines()[1]
+    assert first.split()[:4] == ["sparse_sm120", "never", "on", "9.0"]
+    assert out.count("  sparse_sm120 ") == 1 + out.count("sparse_sm120 is forced")
+
+
+def test_on_what_it_depends_is_said_as_in_resolve(run: Run, small: list[str]) -> None:
+    question = ("--arch", "9.0", "--set", GQA, *small)
+    blocks = [
+        run(c, *question).out.split("  if ")[1].split("\n\n")[0] for c in ("explain", "resolve")
+    ]
+    assert blocks[0] == blocks[1]

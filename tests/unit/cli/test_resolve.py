@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -59,9 +60,49 @@ def test_every_other_entry_has_one_line_with_values_and_places(run: Run, small: 
     assert row(out, "sparse_sm100").strip() == (
         f"sparse_sm100  compute capability 12.0; has 10.0, 10.3 :{at}"
     )
-    assert "serves decode only :" in row(out, "xqa")
-    assert "MLA layer; serves no MLA :" in row(out, "math")
-    assert "head_size 576; accepts 64, 128, 256 (nearest 256) :" in row(out, "fa2")
+    for name in ("math", "fa2", "xqa"):
+        assert "sparse MLA layer; serves plain only :" in row(out, name)
+    at = line_of('capability: ["9.0"]')
+    assert (
+        row(out, "mla_fa3")
+        .split("  ")[-1]
+        .strip()
+        .startswith(f"arch 12.0; has 9.0 :{at} · sparse MLA")
+    )
+    assert "+" not in out.split("not chosen")[1]
+
+
+def test_a_long_list_of_reasons_is_cut_and_the_rest_counted(run: Run, small: list[str]) -> None:
+    layer = GQA.replace("128", "96").replace("auto", "fp8_e5m2")
+    question = ("--arch", "9.0", "--set", layer, "--set", "block_size=8,sink=true,soft_cap=true")
+    ran = run("resolve", *question, *small)
+    refused = ran.out.split("not chosen")[1].splitlines()
+    assert "`attnsel explain` says the rest" in refused[0]
+    assert row(ran.out, "fa2").endswith(" more")
+    assert all(len(line) <= 4 + len("sparse_sm120") + 2 + 90 for line in refused[1:])
+    kinds = ["layer;" in line for line in refused[1:]]
+    assert kinds == sorted(kinds)  # the wrong kind comes last
+    full = row(run("explain", *question, *small).out, "fa2")
+    for field in ("head_size 96", "kv_cache_dtype fp8_e5m2", "sink true"):
+        assert field in full
+
+
+def test_what_is_said_for_all_kinds_of_layers_is_said_once(run: Run, small: list[str]) -> None:
+    out = run("resolve", "--arch", "9.0", "--model", "gemma-3-27b", *small).out
+    shared = out.split("not chosen, for both kinds")[1]
+    for name in ("mla_fa3", "sparse_sm100", "sparse_sm120"):
+        assert out.count(f"  {name} ") == 1
+        assert f"  {name} " in shared
+    for name in ("math", "fa2", "xqa"):
+        assert f"  {name} " in out
+
+
+def test_no_entry_of_the_platform(run: Run, small: list[str]) -> None:
+    ran = run("resolve", "--gpu", "MI300X", "--set", GQA, *small)
+    assert ran.code == 3
+    assert "not chosen" not in ran.out
+    assert "no entry serves rocm; they serve cpu and cuda" in row(ran.out, "not here")
+    assert "no entry serves rocm" in ran.complaint
 
 
 def test_a_short_request_counts_as_a_decode(run: Run, small: list[str]) -> None:
@@ -81,8 +122,7 @@ def test_unknown_lengths_are_said(run: Run, small: list[str]) -> None:
 def test_eligible_entries_say_their_place(run: Run, small: list[str]) -> None:
     out = run("resolve", "--arch", "9.0", "--set", GQA, "--query-len", 9, *small).out
     assert row(out, "math").strip() == (
-        "math          prefill: eligible if torch >=2.5, second of 2 / "
-        "decode: eligible if torch >=2.5, third of 3"
+        "math          eligible if torch >=2.5; second of 2 for prefill, third of 3 for decode"
     )
     assert "xqa" in row(out, "decode")
     assert row(out, "else").strip() == "else        math, then no backend (for prefill)"
@@ -124,8 +164,8 @@ def test_nothing_fits(run: Run, small: list[str]) -> None:
     assert ran.code == 3
     assert "no backend" in row(ran.out, "prefill")
     assert ran.complaint == (
-        "no backend for prefill and decode of this layer on 12.0 (exit 3); "
-        "nearest: kv_cache_dtype fp8_e4m3 → auto (or bfloat16, float16) makes math eligible"
+        "no backend for prefill and decode of this layer on 12.0; "
+        "nearest: kv_cache_dtype fp8_e4m3 → auto (or bfloat16, float16) makes math the choice"
     )
 
 
@@ -135,7 +175,7 @@ def test_an_unknown_capability_says_what_is_known(run: Run, small: list[str]) ->
     assert ran.code == 3
     note = "compute capability 13.0 is not known here; the newest known is 12.1"
     assert note in row(ran.out, "note")
-    assert f"(exit 3); {note}; " in ran.complaint
+    assert f"on 13.0; {note}; " in ran.complaint
 
 
 def test_a_forced_backend_runs_or_says_why_not(run: Run, small: list[str]) -> None:
@@ -148,18 +188,71 @@ def test_a_forced_backend_runs_or_says_why_not(run: Run, small: list[str]) -> No
         "sparse_sm120 is forced and cannot run prefill and decode of this layer on 9.0: "
         "compute capability 9.0; has 12.0, 12.1 [small.yaml:"
     )
+    said = "sparse_sm120 is forced and cannot run prefill: compute capability 9.0; has 12.0, 12.1"
+    assert said in row(ran.out, "prefill")
+    assert "sparse_sm120 forced" in ran.out.splitlines()[0]
+
+
+def test_a_forced_backend_is_forced_where_it_serves(run: Run, small: list[str]) -> None:
+    question = ("resolve", "--arch", "9.0", "--set", GQA, *small)
+    ran = run(*question, "--backend", "xqa")
+    assert ran.code == 0
+    note = "xqa serves decode only; prefill is chosen freely"
+    assert row(ran.out, "note").split(maxsplit=1)[1] == note
+    assert "note" not in run(*question, "--backend", "fa2").out
+    ran = run(*question, "--prefill-backend", "math", "--decode-backend", "fa2", "--format", "json")
+    assert (ran.json["prefill"]["backend"], ran.json["decode"]["backend"]) == ("math", "fa2")
+    ran = run(*question, "--prefill-backend", "xqa")
+    assert ran.code == 3
+    assert ran.complaint.startswith(
+        "xqa is forced and serves decode only: no prefill of this layer"
+    )
+
+
+def test_what_fits_but_no_list_names_is_said(run: Run, tmp_path: Path) -> None:
+    text = SMALL.read_text("utf-8").replace("decode: [xqa, fa2, math]", "decode: [xqa]")
+    file = tmp_path / "lists.yaml"
+    file.write_text(text.replace("order: [math]", "order: [fa2]"), "utf-8")
+    question = ("--arch", "cpu", "--set", GQA, "--manifest", file)
+    ran = run("resolve", *question)
+    assert ran.code == 3
+    assert "no priority list names what fits; eligible: math" in row(ran.out, "prefill")
+    assert "no priority list names what fits; eligible: math" in ran.complaint
+    assert "nothing is chosen" in run("explain", *question).out
+
+
+def test_why_a_path_is_taken(run: Run, small: list[str]) -> None:
+    out = run(*QUESTION, *small, "--query-len", 3300).out
+    at = line_of("path: sparse_mqa", "name: sparse_sm120")
+    assert row(out, "path").split()[:2] == ["path", "sparse_mqa"]
+    assert row(out, "path").endswith(f"small.yaml:{at}")
+
+
+def test_the_header_says_what_the_answer_depends_on(run: Run, small: list[str]) -> None:
+    question = ("resolve", "--arch", "9.0", "--set", GQA, *small)
+    out = run(*question, "--as-claimed", "--backend", "fa2", "--deny", "xqa").out
+    head = out.splitlines()[0].split("    ")[0]
+    assert head.endswith(" · as claimed · fa2 forced · without xqa")
+    assert "as claimed" not in run(*question).out
 
 
 def test_deny(run: Run, small: list[str]) -> None:
     ran = run("resolve", "--arch", "9.0", "--set", GQA, "--deny", "fa2", "--deny", "xqa", *small)
     assert "math" in row(ran.out, "prefill")
-    assert "denied: --deny fa2" in row(ran.out, "fa2")
+    assert row(ran.out, "fa2").endswith("  denied: --deny fa2")
+    assert ran.out.splitlines()[0].split("    ")[0].endswith(" · without fa2 and xqa")
+    assert run("resolve", "--arch", "9.0", "--set", GQA, "--deny", "fa2, xqa", *small) == ran
 
 
 def test_closed_world(run: Run, small: list[str]) -> None:
     ran = run("resolve", "--arch", "9.0", "--set", GQA, "--closed-world", *small)
     assert ran.code == 3
-    assert "torch not installed" in ran.complaint
+    assert "closed world" in ran.out.splitlines()[0]
+    for name, fact in (("math", "torch"), ("fa2", "flashinfer-python")):
+        assert f"{fact} unknown, taken as not installed; needs" in row(ran.out, name)
+    known = ("--set", "torch=none")
+    ran = run("resolve", "--arch", "9.0", "--set", GQA, "--closed-world", *known, *small)
+    assert "torch not installed; needs" in row(ran.out, "math")
 
 
 def test_encoders_need_no_decode(run: Run, small: list[str]) -> None:
@@ -216,6 +309,8 @@ def test_json_and_text_agree(run: Run, small: list[str]) -> None:
     for candidate in answer["candidates"]:
         if candidate["prefill"]["outcome"] != "selected":
             mine = row(out, candidate["backend"])
+            if " layer; " in mine:  # of another kind: no other reason is given
+                continue
             for rejection in candidate["decode"]["rejections"]:
                 assert rejection["allowed"] in mine or rejection["field"] in ("mla", "sparse")
                 assert f":{rejection['position'][1]}" in mine
@@ -273,7 +368,7 @@ def test_facts_of_this_machine_are_used_when_asked_for(
     monkeypatch.setattr(probe, "probe_device", lambda: Device("cuda", "8.0", "NVIDIA A100"))
     out = run(*question).out
     assert out.startswith("one layer · NVIDIA A100 (8.0)")
-    assert "eligible, second of 2" in row(out, "math")
+    assert "eligible; second of 2" in row(out, "math")
     assert "unknown here" in row(out, "if")
 
 
@@ -284,10 +379,7 @@ def test_json_on_stdout_even_when_nothing_fits(run: Run, small: list[str]) -> No
     assert ran.complaint.startswith("no backend for prefill and decode")
 
 
-def test_claims_are_used_when_asked_for(run: Run, tmp_path: object) -> None:
-    from pathlib import Path
-
-    assert isinstance(tmp_path, Path)
+def test_claims_are_used_when_asked_for(run: Run, tmp_path: Path) -> None:
     claimed = "    claimed: {source: their code, dense_prefill: true}\n    decode_threshold: 1\n"
     text = SMALL.read_text("utf-8")
     at = text.index("    decode_threshold: 1\n", text.index("name: sparse_sm120"))
