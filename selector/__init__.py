@@ -5,20 +5,26 @@
 >>> answer = Selector.load().bind("H200", layer).resolve(query_len=512, seq_len=512)
 """
 
-from selector.binding import Bound, Selector
-from selector.devices import find_device
-from selector.errors import AttnselError, ManifestError
-from selector.values import (
-    Device,
-    Facts,
-    Finding,
-    Layer,
-    Outcome,
-    Phase,
-    Policy,
-    Request,
-    Resolution,
-)
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from selector.binding import Bound, Selector
+    from selector.devices import find_device
+    from selector.errors import AttnselError, ManifestError
+    from selector.values import (
+        Device,
+        Facts,
+        Finding,
+        Layer,
+        Outcome,
+        Phase,
+        Policy,
+        Request,
+        Resolution,
+    )
 
 __all__ = [
     "AttnselError",
@@ -36,3 +42,19 @@ __all__ = [
     "Selector",
     "find_device",
 ]
+
+_HOMES = {
+    "binding": ("Bound", "Selector"),
+    "devices": ("find_device",),
+    "errors": ("AttnselError", "ManifestError"),
+}
+
+
+def __getattr__(name: str) -> object:
+    """Imports a public name when it is first asked for: a tool that needs one room opens one."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = next((module for module, names in _HOMES.items() if name in names), "values")
+    value: object = getattr(import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value
