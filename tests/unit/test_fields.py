@@ -135,8 +135,12 @@ def test_whatever_is_read_is_a_value_of_the_field_and_reads_as_itself(
 ) -> None:
     try:
         value = field.read(raw)
-    except ValueRefusedError as error:
-        assert len(str(error).splitlines()) == 1
+    except ValueRefusedError as refusal:
+        said = str(refusal)
+    else:
+        said = ""
+    assert len(said.splitlines()) <= 1
+    if said:
         return
     domain = value if isinstance(value, Domain) else Domain.of(value)
     assert domain <= field.universe()
