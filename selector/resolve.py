@@ -188,13 +188,15 @@ def _prefill_path(
         return path, (path,)
     entry = manifest.entries[prefill.backend]
     paths: list[str] = []
+    answer = Answer.NO
     for rule in entry.prefill_paths:
         answer = _taken(entry, rule, coerced(entry, batch if rule.batch else asked))
         if answer is not Answer.NO and rule.path not in paths:
             paths.append(rule.path)
         if answer is Answer.YES:
             break
-    return (paths[0] if len(paths) == 1 else None), tuple(paths)
+    certain = answer is Answer.YES and len(paths) == 1
+    return (paths[0] if certain else None), tuple(paths)
 
 
 def _taken(entry: Entry, rule: PathRule, asked: Question) -> Answer:
@@ -244,8 +246,8 @@ def _paths_off(manifest: Manifest, backend: str | None, asked: Question) -> Iter
 def _coercions(entry: Entry, asked: Question) -> Iterator[Coercion]:
     after = coerced(entry, asked)
     for name, rules in entry.coerce.items():
-        if after.text(name) != asked.text(name):
-            rule = rules.matches(asked)[0].rule
+        if after.possible(name) != asked.possible(name):
+            rule = next(m.rule for m in rules.matches(asked) if m.rule.result != "same")
             yield Coercion(name, asked.text(name), after.text(name), rule.position, rule.reason)
 
 
