@@ -61,14 +61,14 @@ def inspect(
         if form is InspectFormat.JSON:
             show_json(entries.entries_json(stated))
         else:
-            show(entries.entries_lines(stated, where, markdown))
+            show(entries.entries_lines(stated, where, markdown), whole=markdown)
     else:
         entry = entries.find_entry(stated, name)
         if form is InspectFormat.JSON:
             show_json(entries.entry_json(entry, stated))
         else:
             lines = entries.entry_lines(entry, stated, where)
-            show(text.fenced(lines) if markdown else lines)
+            show(text.fenced(lines) if markdown else lines, whole=markdown)
 
 
 def _show_matrices(
@@ -76,7 +76,7 @@ def _show_matrices(
 ) -> None:
     """One matrix; with a model, one for each of its groups of layers."""
     from cli.asking import layers_of, read_settings
-    from cli.terminal import places, show, show_json
+    from cli.terminal import places, show, show_json, width
     from selector.report.matrix import matrix_json, matrix_lines, support_matrix
     from selector.report.text import BLANK
     from selector.values import Facts
@@ -100,5 +100,6 @@ def _show_matrices(
         return
     where = places(selector.manifest.ref.file)
     for index, matrix in enumerate(matrices):
-        lines = matrix_lines(matrix, selector, where, form is InspectFormat.MARKDOWN)
-        show([*([BLANK] if index else []), *lines])
+        markdown = form is InspectFormat.MARKDOWN
+        lines = matrix_lines(matrix, selector, where, markdown, width())
+        show([*([BLANK] if index else []), *lines], whole=markdown)

@@ -62,7 +62,7 @@ def lint(
         texts |= {file: Path(file).read_text("utf-8", "replace") for file in overlay or []}
         where = places(*texts)
         names = [where.file(document.file) for document in documents]
-        show([*finding_lines(findings, texts, where), summary_line(findings, names)])
+        show([*finding_lines(findings, texts, where), summary_line(findings, names)], whole=True)
     if unreadable:
         raise typer.Exit(Exit.USAGE)
     if any(finding.severity is Severity.ERROR for finding in findings):

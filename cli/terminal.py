@@ -13,15 +13,23 @@ from typing import Any, TextIO
 from selector.report.text import Line, paint, visible
 from selector.report.wording import Places
 
-__all__ = ["complain", "places", "show", "show_json"]
+__all__ = ["complain", "places", "show", "show_json", "width"]
 
 _NARROWEST = 60
+_PIPED = 110
 
 
-def show(lines: Iterable[Line]) -> None:
-    """Prints lines: wrapped and in colour on a terminal, else plain, one fact a line."""
+def show(lines: Iterable[Line], *, whole: bool = False) -> None:
+    """Prints lines, wrapped; in colour on a terminal.
+
+    Args:
+        lines: what to print.
+        whole: other programs read it: wrap only on a terminal.
+    """
     _forgive(sys.stdout)
-    sys.stdout.write(paint(lines, width=_width(), color=_colored(sys.stdout)))
+    piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
+    limit = None if whole and piped else width()
+    sys.stdout.write(paint(lines, width=limit, color=_colored(sys.stdout)))
 
 
 def show_json(value: Any) -> None:
@@ -60,11 +68,10 @@ def _colored(stream: TextIO) -> bool:
     return stream.isatty()
 
 
-def _width() -> int | None:
-    """The terminal's width; no limit when piped, unless ``COLUMNS`` sets one."""
-    if not sys.stdout.isatty() and "COLUMNS" not in os.environ:
-        return None
-    return max(_NARROWEST, shutil.get_terminal_size().columns)
+def width() -> int:
+    """The terminal's width, or what ``COLUMNS`` says; that of a wide terminal when piped."""
+    piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
+    return _PIPED if piped else max(_NARROWEST, shutil.get_terminal_size().columns)
 
 
 def _is_unicode(stream: TextIO) -> bool:

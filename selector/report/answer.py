@@ -37,6 +37,7 @@ from selector.report.wording import (
     manifest_words,
     ordinal,
     reasons,
+    uncapitalised,
 )
 from selector.values import (
     Choice,
@@ -273,10 +274,5 @@ def _off(off: PathOff, places: Places) -> list[Line]:
     lines = [_labelled("off", what, "   ", faint(f"{places.at(off.position)} {how}"))]
     said = [off.rationale, *off.evidence]
     if off.revisit_when:
-        said.append(f"Revisit when {_uncapitalised(off.revisit_when)}")
+        said.append(f"Revisit when {uncapitalised(off.revisit_when)}")
     return [*lines, *(_labelled("", text) for text in said if text)]
-
-
-def _uncapitalised(text: str) -> str:
-    """``When X ships.`` → ``X ships.``; names keep their capitals."""
-    return text[5:] if text.lower().startswith("when ") else text

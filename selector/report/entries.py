@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 from selector.domains import EMPTY, Domain
 from selector.errors import UnknownBackendError
-from selector.fields import show_domain
-from selector.manifest import Entry, Manifest, PhaseSpec
+from selector.fields import close_matches, show_domain
+from selector.manifest import SPARSE_PATH, Entry, Manifest, PhaseSpec
 from selector.report.data import to_json
 from selector.report.statements import allowed_words, constraint_words, steps_words, when_words
 from selector.report.text import (
     BLANK,
+    GLUE,
     Line,
     Part,
     faint,
@@ -24,7 +24,16 @@ from selector.report.text import (
     strong,
     warn,
 )
-from selector.report.wording import Places, kind_words, listed, manifest_words, ordinal
+from selector.report.wording import (
+    Places,
+    capabilities_words,
+    kind_words,
+    listed,
+    manifest_words,
+    ordinal,
+    uncapitalised,
+    with_separators,
+)
 from selector.rules import Constraint, FirstMatch, Test
 from selector.values import Phase, Position
 
@@ -39,7 +48,7 @@ def find_entry(manifest: Manifest, name: str) -> Entry:
     """
     if name in manifest.entries:
         return manifest.entries[name]
-    near = get_close_matches(name, manifest.entries, 1, 0.4)
+    near = close_matches(name, manifest.entries)
     hint = f"; did you mean {near[0]}?" if near else ""
     raise UnknownBackendError(f'no backend is called "{name[:60]}"{hint}')
 
@@ -81,31 +90,42 @@ def _every(entry: Entry, name: str, manifest: Manifest) -> str:
     return show_domain(manifest.vocabulary.fields[name], domain)
 
 
-_HEAD = ("backend", "layers", "phases", "platforms", "capabilities", "needs")
+_HEAD = ("backend", "layers", "phases", "platforms", "capabilities")
 
 
-def _rows(manifest: Manifest) -> Iterator[list[str]]:
+def _rows(manifest: Manifest) -> Iterator[tuple[list[str], str]]:
+    """Yields what fits in columns, and what the entry needs."""
     for short in entries_json(manifest)["backends"]:
-        yield [
+        cells = [
             short["name"],
             kind_words(short["mla"], short["sparse"]),
             ", ".join(short["phases"]),
             short["platform"],
-            short["capability"],
-            ", ".join(f"{fact} {wanted}" for fact, wanted in short["requires"].items()),
+            capabilities_words(short["capability"]),
         ]
+        needs = ", ".join(f"{fact} {wanted}" for fact, wanted in short["requires"].items())
+        yield cells, needs
 
 
 def entries_lines(manifest: Manifest, places: Places, markdown: bool = False) -> list[Line]:
-    """One row for each entry."""
+    """One row for each entry, and under it what it needs."""
     if markdown:
-        return markdown_table(_HEAD, _rows(manifest))
+        table = ([*cells, needs] for cells, needs in _rows(manifest))
+        return markdown_table([*_HEAD, "needs"], table)
     rows: list[list[Part]] = [[faint(title) for title in _HEAD]]
-    for (name, *rest), entry in zip(_rows(manifest), manifest.entries.values(), strict=True):
+    under: list[str] = [""]
+    for (cells, needs), entry in zip(_rows(manifest), manifest.entries.values(), strict=True):
+        name, *rest = cells
         rows.append([strong(name), *rest, faint(f":{entry.position.line}")])
+        under.append(needs)
     head: list[Part] = [strong(manifest.ref.name), f"  {len(manifest.entries)} backends    "]
     lines = [line(*head, faint(manifest_words(manifest.ref, places))), BLANK]
-    return [*lines, *grid(rows, indent=2, gap=2)]
+    indent = 4 + max(len(name) for name in manifest.entries)
+    for row, needs in zip(grid(rows, indent=2, gap=2), under, strict=True):
+        lines.append(row)
+        if needs:
+            lines.append(line(" " * indent, faint(f"needs {needs}"), hang=indent + 6))
+    return lines
 
 
 # -- one entry -----------------------------------------------------------------------------------
@@ -193,6 +213,7 @@ def _path_json(entry: Entry, index: int, manifest: Manifest) -> dict[str, Any]:
     parts += [steps_words(rule.steps)] if rule.steps else []
     return {
         "path": rule.path,
+        "off": entry.sparse and rule.path != SPARSE_PATH and entry.dense_prefill is False,
         "when": " and ".join(part for part in parts if part),
         "scope": "batch" if rule.batch else "request",
         "reason": rule.reason,
@@ -246,7 +267,7 @@ def entry_lines(entry: Entry, manifest: Manifest, places: Places) -> list[Line]:
         own = {name: rules for name, rules in stated["accepts"].items() if name not in shared}
         lines += _statement_lines(f"accepts for {phase}", own, places)
     lines += _rule_lines(data["states"], places)
-    lines += _path_lines(data["prefill_paths"], places)
+    lines += _path_lines(data, places)
     if data["claimed"]:
         lines += _claim_lines(data["claimed"], places)
     ranks = list(_rank_rows(data["ranks"], places))
@@ -275,7 +296,8 @@ def _facts(data: dict[str, Any], places: Places) -> Iterator[list[Part]]:
             why = f": {rule['reason']}" if rule["reason"] else ""
             at = faint("   " + _place(rule["position"], places))
             value = "unchanged" if rule["value"] == "same" else rule["value"]
-            yield [faint(title), line(f"{value}{when}{why}", at)]
+            shown = f"{value:,}" if isinstance(value, int) else value
+            yield [faint(title), line(f"{shown}{when}{why}", at)]
     yield [faint("adapter"), data["adapter"] or "none: resolved only, not run here"]
     if data["verified_on"]:
         yield [faint("verified on"), ", ".join(data["verified_on"])]
@@ -293,7 +315,7 @@ def _dense(data: dict[str, Any], places: Places) -> Iterator[list[Part]]:
         if text:
             yield ["", text]
     if data["revisit_when"]:
-        yield ["", f"Revisit when {data['revisit_when']}"]
+        yield ["", f"Revisit when {uncapitalised(data['revisit_when'])}"]
 
 
 def _shared(states: dict[str, Any]) -> dict[str, Any]:
@@ -309,14 +331,17 @@ def _statement_lines(title: str, accepts: dict[str, Any], places: Places) -> lis
     silent: list[str] = []
     for name, rules in accepts.items():
         if [rule["reason"] for rule in rules] == ["not stated"]:
-            silent.append(f"{name} {rules[0]['allow']}")
+            silent.append(f"{name}{GLUE}{with_separators(rules[0]['allow'])}")
             continue
         for rule in rules:
             when = f"when {rule['when']}: " if rule["when"] else ""
             otherwise = "else " if not when and len(rules) > 1 else ""
             why = f": {rule['reason']}" if rule["reason"] else ""
             at = faint("   " + _place(rule["position"], places))
-            rows.append([name, line(f"{when}{otherwise}{rule['allow']}{why}", at)])
+            allow = with_separators(rule["allow"])
+            if name == "capability":
+                allow = capabilities_words(allow)
+            rows.append([name, line(f"{with_separators(when)}{otherwise}{allow}{why}", at)])
     if silent:
         rows.append([faint("not stated"), line("so only ", joined(silent, ", "))])
     return [BLANK, line("  ", strong(title)), *grid(rows, indent=4)]
@@ -341,13 +366,20 @@ def _constraint_lines(title: str, constraints: Sequence[Any], places: Places) ->
     return [BLANK, line("  ", strong(title)), *grid(rows, indent=4)] if rows else []
 
 
-def _path_lines(paths: Sequence[Any], places: Places) -> list[Line]:
+def _path_lines(data: dict[str, Any], places: Places) -> list[Line]:
+    """The ways to compute prefill, in order; those that are switched off, with why."""
     rows: list[list[Part]] = []
-    for path in paths:
+    pinned = " (pinned)" if "dense_prefill" in data["pinned"] else ""
+    for path in data["prefill_paths"]:
         when = f"when {path['when']}" if path["when"] else "else" if rows else "always"
         scope = " (of the batch's longest prefill)" if path["scope"] == "batch" else ""
         at = faint("   " + _place(path["position"], places))
-        rows.append([path["path"], line(f"{when}{scope}: {path['reason']}", at)])
+        if path["off"]:
+            rows.append([path["path"], line(warn(f"off: dense_prefill false{pinned}"), at)])
+            rows.append(["", data["rationale"] or ""])
+            rows.append(["", faint(f"its rule: {when}{scope}: {path['reason']}")])
+        else:
+            rows.append([path["path"], line(f"{when}{scope}: {path['reason']}", at)])
     return [BLANK, line("  ", strong("prefill paths")), *grid(rows, indent=4)] if rows else []
 
 

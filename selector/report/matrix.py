@@ -275,22 +275,44 @@ def _mark(cell: Cell) -> str:
 
 
 def matrix_lines(
-    matrix: Matrix, selector: Selector, places: Places, markdown: bool = False
+    matrix: Matrix,
+    selector: Selector,
+    places: Places,
+    markdown: bool = False,
+    width: int | None = None,
 ) -> list[Line]:
-    """The matrix and, under it, what a layer gets on each architecture."""
+    """The matrix and, under it, what a layer gets on each architecture.
+
+    A matrix that is wider than ``width`` characters is cut between architectures, and goes on below.
+    """
     what = matrix.judged or "plain GQA, bfloat16, head size 128"
     judged = f"judged for {matrix.judged}" if matrix.judged else _JUDGED
     if markdown:
         return [*_markdown(matrix, judged), BLANK, *_gets_markdown(matrix, selector, what)]
     ref = selector.manifest.ref
-    rows: list[list[Part]] = [[faint("backend"), *(faint(arch) for arch in matrix.archs)]]
-    for row in matrix.rows:
-        rows.append([row.backend, *(_colored(row.cells[arch]) for arch in matrix.archs)])
-    lines = [line(strong(ref.name), "    ", faint(manifest_words(ref, places))), BLANK]
-    lines += grid(rows, indent=2, gap=2)
+    lines = [line(strong(ref.name), "    ", faint(manifest_words(ref, places)))]
+    for archs in _parts(matrix, width):
+        rows: list[list[Part]] = [[faint("backend"), *(faint(arch) for arch in archs)]]
+        for row in matrix.rows:
+            rows.append([row.backend, *(_colored(row.cells[arch]) for arch in archs)])
+        lines += [BLANK, *grid(rows, indent=2, gap=2)]
     lines += [BLANK, *(line("  ", faint(text), hang=4) for text in (*_LEGEND, judged))]
     lines += [BLANK, line(strong(what), " gets")]
-    return [*lines, *grid(list(_gets_rows(matrix, selector)), indent=2, gap=2)]
+    return [*lines, *_gets_lines(matrix, selector)]
+
+
+def _parts(matrix: Matrix, width: int | None) -> Iterator[tuple[str, ...]]:
+    """Yields the architectures that fit beside the names, in as many parts as that takes."""
+    start = 2 + max((len(row.backend) for row in matrix.rows), default=0)
+    part: tuple[str, ...] = ()
+    used = start
+    for arch in matrix.archs:
+        column = 2 + len(arch)
+        if width is not None and part and used + column > width:
+            yield part
+            part, used = (), start
+        part, used = (*part, arch), used + column
+    yield part
 
 
 def _colored(cell: Cell) -> Part:
@@ -307,10 +329,19 @@ def _markdown(matrix: Matrix, judged: str) -> list[Line]:
 _GETS_HEAD = ("arch", "family", "prefill", "decode", "if", "else")
 
 
-def _gets_rows(matrix: Matrix, selector: Selector) -> Iterator[list[Part]]:
-    yield [faint(title) for title in _GETS_HEAD]
-    for gets in matrix.gets:
-        yield [*_gets_cells(gets, selector)]
+def _gets_lines(matrix: Matrix, selector: Selector) -> Iterator[Line]:
+    """Yields what each architecture gets, and under it on what that depends."""
+    cells = [_gets_cells(gets, selector) for gets in matrix.gets]
+    rows: list[list[Part]] = [[faint(title) for title in _GETS_HEAD[:4]]]
+    rows += [[*row[:4]] for row in cells]
+    indent = 4 + max(len(row[0]) for row in cells)
+    shown = iter(grid(rows, indent=2, gap=2))
+    yield next(shown)
+    for row, (*_, condition, otherwise) in zip(shown, cells, strict=True):
+        yield row
+        if condition:
+            rest = f", else {otherwise}" if otherwise else ""
+            yield line(" " * indent, faint(f"if {condition}{rest}"), hang=indent + 3)
 
 
 def _gets_markdown(matrix: Matrix, selector: Selector, what: str) -> list[Line]:

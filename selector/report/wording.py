@@ -32,6 +32,7 @@ __all__ = [
     "reasons",
     "rejection_words",
     "request_words",
+    "uncapitalised",
     "with_separators",
 ]
 
@@ -239,3 +240,8 @@ def conditions_words(conditions: Sequence[Condition]) -> list[str]:
 def coercion_words(coercion: Coercion) -> str:
     """``kv_cache_dtype fp8 → fp8_e4m3``."""
     return with_separators(f"{coercion.field} {coercion.before} → {coercion.after}")
+
+
+def uncapitalised(text: str) -> str:
+    """``When X ships.`` → ``X ships.``; names keep their capitals."""
+    return text[5:] if text.lower().startswith("when ") else text

@@ -47,7 +47,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
     from cli.main import main
 
     monkeypatch.chdir(SMALL.parent)
-    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setenv("COLUMNS", "400")
     monkeypatch.delenv("ATTNSEL_TRACEBACK", raising=False)
 
     def run_main(*arguments: object) -> Ran:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from selector import Selector
 from selector.devices import known_capabilities
 
-from .conftest import GQA, SPARSE, Run, line_of
+from .conftest import GQA, SMALL, SPARSE, Run, line_of
 
 NAMES = ["math", "fa2", "xqa", "mla_fa3", "sparse_sm100", "sparse_sm120"]
 
@@ -13,11 +15,12 @@ NAMES = ["math", "fa2", "xqa", "mla_fa3", "sparse_sm100", "sparse_sm120"]
 def test_the_list(run: Run, small: list[str]) -> None:
     ran = run("inspect", *small)
     assert ran.code == 0
-    rows = ran.out.splitlines()[3:]
+    lines = ran.out.splitlines()[3:]
+    rows = [line for line in lines if line[2] != " "]
     assert [row.split()[0] for row in rows] == NAMES
     assert rows[1].split()[1:4] == ["plain", "prefill,", "decode"]
     assert "8.0–12.1" in rows[1]
-    assert "flashinfer-python >=0.6.14" in rows[1]
+    assert lines[lines.index(rows[1]) + 1].strip() == "needs flashinfer-python >=0.6.14"
     assert rows[5].endswith(f":{line_of('name: sparse_sm120')}")
 
 
@@ -39,7 +42,8 @@ def test_one_entry_with_everything_it_states(run: Run, small: list[str]) -> None
         "https://example.org/pull/51395",
         "flashinfer-python >=0.6.14   small.yaml:",
         f"12.0, 12.1   small.yaml:{line_of('capability: [', 'name: sparse_sm120')}",
-        "when seq_len up to index_topk: Short prompts.",
+        f"off: dense_prefill false (pinned)   small.yaml:{line_of('path: dense_mha', 'sparse_sm120')}",
+        "its rule: when seq_len up to index_topk: Short prompts.",
         "second of 2 for prefill and decode",
         "so only sink false, sliding_window unset",
         "none: resolved only, not run here",
@@ -88,7 +92,7 @@ def test_the_matrix_as_a_table(run: Run, small: list[str]) -> None:
     row = next(r for r in gets.splitlines() if r.strip().startswith("12.0"))
     assert "fa2" in row
     assert "xqa" in row
-    assert "flashinfer-python >=0.6.14" in row
+    assert "if flashinfer-python >=0.6.14" in gets.split(row)[1].splitlines()[1]
     markdown = run("inspect", "--matrix", *small, "--format", "markdown").out
     assert markdown.startswith("| backend | 7.0 |")
     assert "| arch | family | prefill | decode | if | else |" in markdown
@@ -130,3 +134,33 @@ def test_the_shipped_manifest_leaves_no_architecture_without_plain_gqa(run: Run)
             assert gets["decode"]["backend"], gets["arch"]
     for row in matrix["rows"]:
         assert any(c["prefill"] != "no" or c["decode"] != "no" for c in row["cells"].values())
+
+
+def test_a_path_that_is_off_is_pinned_only_where_the_entry_says_so(
+    run: Run, tmp_path: Path
+) -> None:
+    text = SMALL.read_text("utf-8")
+    assert "pinned: [dense_prefill]" in text
+    file = tmp_path / "free.yaml"
+    file.write_text(text.replace("    pinned: [dense_prefill]\n", ""), "utf-8")
+    out = run("inspect", "sparse_sm120", "--manifest", file).out
+    assert "off: dense_prefill false   " in out
+    assert "pinned" not in out
+    out = run("resolve", "--arch", "12.0", "--set", SPARSE, "--manifest", file).out
+    assert "dense_mha prefill of sparse_sm120" in out
+    assert "pinned" not in out
+    (path, *_) = run("inspect", "sparse_sm120", "--manifest", file, "--format", "json").json[
+        "prefill_paths"
+    ]
+    assert (path["path"], path["off"]) == ("dense_mha", True)
+
+
+def test_a_wide_matrix_goes_on_below(
+    run: Run, small: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    out = run("inspect", "--matrix", *small).out
+    heads = [line.split()[1:] for line in out.splitlines() if line.startswith("  backend")]
+    assert len(heads) > 1
+    assert sum(heads, []) == [*known_capabilities(), "cpu"]
+    assert all(len(line) <= 60 for line in out.splitlines())
