@@ -28,7 +28,7 @@ from selector.manifest import (
     Requirement,
 )
 from selector.overlay import apply_overlay
-from selector.parsing import KINDS, Parser, locate, vocabulary_of
+from selector.parsing import KINDS, REQUEST_FIELDS, Parser, locate, vocabulary_of
 from selector.rules import FirstMatch, Rule, Steps, Test, When
 from selector.values import ManifestRef, Phase
 
@@ -83,6 +83,10 @@ def digest(tree: Mapping) -> str:
     return hashlib.sha256(json.dumps(meaning, sort_keys=True).encode()).hexdigest()
 
 
+_NEVER_COERCED = frozenset({"platform", "capability", "dense_prefill", *KINDS})
+"""What the request is: to change it would be to answer another one, and to step around the pin."""
+
+
 class _Builder:
     """Turns a tree that passed the schema into a manifest, reporting what the schema cannot see."""
 
@@ -92,6 +96,8 @@ class _Builder:
         self.tree = document.tree
         self.words = vocabulary_of(document)
         self.parser = Parser(document, self.words)
+        declared = (self.tree.get(key, {}) for key in ("facts", "derive", "measures"))
+        self.fixed = _NEVER_COERCED.union(REQUEST_FIELDS, *declared)
 
     def manifest(self) -> Manifest:
         tree = self.tree
@@ -223,8 +229,16 @@ class _Builder:
         coerce = raw.get("coerce", {})
         found: dict[str, FirstMatch[Value]] = {}
         for name, rules in coerce.items():
-            if not self.parser.knows(name, coerce.keys_at[name]):
+            at = coerce.keys_at[name]
+            if not self.parser.knows(name, at):
                 continue
+            if name in self.fixed:
+                self.document.report(
+                    "CAP028",
+                    at,
+                    f"no backend changes {name}",
+                    "coerce what it chooses itself, such as kv_cache_dtype or block_size",
+                )
             matches = self.parser.first_match(rules, "value")
             for rule in matches.rules:
                 if rule.result != "same":
