@@ -201,6 +201,7 @@ def certify(
     date: str,
     backends: Collection[str] = (),
     seed: int = 0,
+    on_start: Callable[[int, int], object] = lambda cases, entries: None,
     on_result: Callable[[CaseResult], object] = lambda _: None,
 ) -> Certificate:
     """Runs the claims of the entries that have an adapter and are meant for this device.
@@ -212,6 +213,7 @@ def certify(
         date: today, ISO 8601.
         backends: names of the entries to certify; all when empty.
         seed: of the random inputs.
+        on_start: called once, with how many cases of how many entries will run.
         on_result: called after each case, for progress.
 
     Raises:
@@ -220,9 +222,9 @@ def certify(
     """
     for name in backends:
         if name not in manifest.entries:
-            raise UnknownBackendError(f"no backend is called {name[:60]!r}")
+            raise UnknownBackendError(f'no backend is called "{name[:60]}"')
     where = {"rocm": "cuda"}.get(device.platform, device.platform)  # torch's word for both
-    results: list[CaseResult] = []
+    runs: list[tuple[Adapter, tuple[Case, ...]]] = []
     untested: list[Untested] = []
     skipped: dict[str, str] = {}
     for name in backends or manifest.entries:
@@ -241,7 +243,12 @@ def certify(
             skipped[name] = str(error)
             continue
         untested += found.untested
-        for case in found.cases:
+        runs.append((adapter, found.cases))
+    if runs:
+        on_start(sum(len(cases) for _, cases in runs), len(runs))
+    results: list[CaseResult] = []
+    for adapter, cases in runs:
+        for case in cases:
             result = run_case(adapter, case, where, seed)
             results.append(result)
             on_result(result)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+import time
+import warnings
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
     from selector.values import Device
 
 __all__ = ["certify"]
+
+
+_SHOWN_EVERY_S = 0.2
 
 
 class Where(StrEnum):
@@ -58,20 +63,24 @@ def certify(
 
     from backends.certify import certify as run_claims
     from backends.probe import probe_facts
-    from cli.terminal import complain, places, show, show_json
+    from cli.terminal import complain, note, places, show, show_json
     from selector.binding import Selector
-    from selector.report.certificate import certificate_lines, nothing_ran_words
+    from selector.report.certificate import certificate_lines, nothing_ran_words, start_words
     from selector.report.text import line
 
+    # Nothing here hands an array to NumPy, so torch need not say that it found none.
+    warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
     stated = Selector.load(manifest, overlays=overlay or ()).manifest
+    where_to = _device(device)
     date = datetime.now(UTC).date().isoformat()
     certificate = run_claims(
         stated,
-        _device(device),
+        where_to,
         probe_facts(),
         date=date,
         backends=backend or (),
         seed=seed,
+        on_start=lambda cases, entries: note(start_words(cases, entries, where_to)),
         on_result=_progress(),
     )
     evidence = certificate.evidence()
@@ -116,10 +125,14 @@ def _progress() -> Callable[[CaseResult], object]:
     from selector.report.certificate import progress_words
 
     done = 0
+    shown_at = 0.0
 
     def show(result: CaseResult) -> None:
-        nonlocal done
+        nonlocal done, shown_at
         done += 1
+        if time.monotonic() - shown_at < _SHOWN_EVERY_S:
+            return
+        shown_at = time.monotonic()
         sys.stderr.write(f"\r\x1b[K{progress_words(done, result.case.backend)}\r")
         sys.stderr.flush()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -25,7 +26,7 @@ __all__ = ["app", "main"]
 
 _EPILOG = """\b
 Exit codes: 0 fine, 1 findings, 2 wrong use or unreadable input,
-3 no backend, 4 manifests differ.
+3 no backend.
 
 \b
 Example:
@@ -113,7 +114,7 @@ def _fail(error: Exception) -> int:
     if isinstance(error, typer.Abort):
         return Exit.INTERRUPTED
     if isinstance(error, AttnselError):
-        complain(_with_all_findings(error))
+        complain(_with_all_findings(error) + _advice(error))
         return Exit.USAGE
     if isinstance(error, OSError):
         complain(_os_words(error))
@@ -134,7 +135,21 @@ def _with_all_findings(error: Exception) -> str:
     findings: Sequence[Any] = getattr(error, "findings", ())
     if len(findings) < 2:
         return str(error)
-    return f"{findings[0]} (`attnsel lint {findings[0].file}` shows all {len(findings)})"
+    return f"{findings[0]} (and {len(findings) - 1} more; run `attnsel lint {findings[0].file}`)"
+
+
+def _advice(error: Exception) -> str:
+    """Which command lists what can be named, for a name that is not known."""
+    from selector.errors import UnknownBackendError, UnknownFieldError
+
+    lists: dict[type[Exception], str] = {
+        UnknownBackendError: "attnsel inspect",
+        UnknownFieldError: "attnsel info --fields",
+    }
+    command = lists.get(type(error))
+    if command is None:
+        return ""
+    return f"{'' if str(error).endswith('?') else ';'} `{command}` lists them"
 
 
 def _os_words(error: OSError) -> str:
@@ -142,14 +157,20 @@ def _os_words(error: OSError) -> str:
     return f"{error.filename}: {reason}" if error.filename else reason
 
 
+_QUOTED = re.compile(r"(?<!\w)'([^']*)'(?!\w)")
+
+
 def _usage_words(error: Any) -> str | None:
     """Typer's own complaint, whatever class its version gives it; ``None`` for other errors."""
     if not hasattr(error, "format_message"):
         return None
     words = str(error.format_message()).rstrip(".").replace("Value error, ", "")
+    words = _QUOTED.sub(r'"\1"', words)  # quoted as everywhere else
+    words = words.replace(". Did you mean", "; did you mean").replace("?.", "?")
     context = getattr(error, "ctx", None)
     if type(error).__name__ == "NoArgsIsHelpError":
         typer.echo(words, err=True)
         return f"say what to do: {', '.join(c.__name__ for c in _COMMANDS)}"
     path = context.command_path if context else "attnsel"
-    return f"{words[:1].lower()}{words[1:]}; see `{path} --help`"
+    between = " see" if words.endswith("?") else "; see"
+    return f"{words[:1].lower()}{words[1:]}{between} `{path} --help`"

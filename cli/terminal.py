@@ -13,7 +13,7 @@ from typing import Any, TextIO
 from selector.report.text import Line, paint, visible
 from selector.report.wording import Places
 
-__all__ = ["complain", "places", "show", "show_json", "width"]
+__all__ = ["complain", "note", "places", "show", "show_json", "width"]
 
 _NARROWEST = 60
 _PIPED = 110
@@ -45,6 +45,12 @@ def complain(words: str) -> None:
     _forgive(sys.stderr)
     here = f"{Path.cwd()}{os.sep}"
     sys.stderr.write(f"attnsel: {visible(words).strip().replace(here, '')}\n")
+
+
+def note(words: str) -> None:
+    """Says what is going on, on one line of stderr."""
+    _forgive(sys.stderr)
+    sys.stderr.write(f"{visible(words).strip()}\n")
 
 
 def places(*files: str) -> Places:

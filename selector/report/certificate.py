@@ -9,9 +9,9 @@ from typing import Any
 from selector.report.findings import finding_lines
 from selector.report.text import BLANK, Line, Part, bad, faint, good, grid, line, strong
 from selector.report.wording import Places, counted, device_words, manifest_words
-from selector.values import Device, Finding, ManifestRef, Severity
+from selector.values import Device, Finding, ManifestRef, Position, Severity
 
-__all__ = ["certificate_lines", "nothing_ran_words", "progress_words"]
+__all__ = ["certificate_lines", "nothing_ran_words", "progress_words", "start_words"]
 
 _WORDS = {
     "confirmed": "as claimed",
@@ -48,7 +48,28 @@ def certificate_lines(
     shown = [f for f in findings if f.severity is not Severity.NOTE]
     if shown:
         lines += [BLANK, *finding_lines(shown, {ref.file: text}, places)]
-    return [*lines, *([] if shown else [BLANK]), _verdict(evidence, findings)]
+    lines += _untested_lines(evidence, places)
+    return [*lines, BLANK, _verdict(evidence, findings)]
+
+
+def _untested_lines(evidence: Mapping[str, Any], places: Places) -> list[Line]:
+    """Every claim that no case covers, and why; what is said of both phases, once."""
+    rows: dict[tuple[str, str, str, str], list[str]] = {}
+    file = ManifestRef(**evidence["manifest"]).file
+    for left in evidence["untested"]:
+        at = places.at(Position(file, left["line"], left["column"]))
+        rows.setdefault((left["backend"], left["field"], left["why"], at), []).append(left["phase"])
+    if not rows:
+        return []
+    shown: list[list[Part]] = [
+        [name, field, line(why, "   ", faint(f"{' and '.join(phases)}, {at}"))]
+        for (name, field, why, at), phases in rows.items()
+    ]
+    return [
+        BLANK,
+        line("  ", strong("untested"), "  claims that no case covers"),
+        *grid(shown, 4, 2),
+    ]
 
 
 def _entry_rows(evidence: Mapping[str, Any]) -> list[list[Part]]:
@@ -85,6 +106,11 @@ def nothing_ran_words(evidence: Mapping[str, Any]) -> str:
         f"{why} ({counted(n, 'entry', 'entries')})" for why, n in reasons.most_common(3)
     )
     return f"no entry of this manifest runs here: {most or 'it has none'}"
+
+
+def start_words(cases: int, entries: int, device: Device) -> str:
+    """What will run: ``running 812 cases of 4 backends on cpu``."""
+    return f"running {counted(cases, 'case')} of {counted(entries, 'backend')} on {device}"
 
 
 def progress_words(done: int, backend: str) -> str:

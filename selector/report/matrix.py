@@ -283,7 +283,7 @@ def matrix_lines(
 ) -> list[Line]:
     """The matrix and, under it, what a layer gets on each architecture.
 
-    A matrix that is wider than ``width`` characters is cut between architectures, and goes on below.
+    A matrix wider than ``width`` characters is cut between architectures, and goes on below.
     """
     what = matrix.judged or "plain GQA, bfloat16, head size 128"
     judged = f"judged for {matrix.judged}" if matrix.judged else _JUDGED

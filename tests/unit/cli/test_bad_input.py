@@ -33,6 +33,11 @@ BARE = ("resolve", "--arch", "12.0", "--set")
         ((*BARE, "jit=perhaps"), 'jit "perhaps" is not true, false or none'),
         ((*BARE, "a\x1b[31m\nb=c"), "unknown field"),
         ((*PLAIN, "--backend", "fa4"), 'no backend is called "fa4"; did you mean fa2?'),
+        (
+            (*PLAIN, "--backend", "QUITE_ELSE"),
+            'no backend is called "QUITE_ELSE"; `attnsel inspect` lists them',
+        ),
+        ((*BARE, "foo=1"), 'unknown field "foo"; `attnsel info --fields` lists them'),
         ((*PLAIN, "--deny", "fa4"), 'no backend is called "fa4"; did you mean fa2?'),
         ((*PLAIN, "--query-len", "-3"), "--query-len -3 is not at least 1"),
         ((*PLAIN, "--query-len", "0"), "--query-len 0 is not at least 1"),
@@ -50,7 +55,7 @@ BARE = ("resolve", "--arch", "12.0", "--set")
         ((*BARE, "num_heads=7,num_kv_heads=2"), "num_heads 7 is not a multiple"),
         ((*PLAIN, "--model", "llama-9"), "llama-9"),
         (("resolve", "--arch", "12.0", "--model", "glm-5.2-fp8", "--set", "tp=7"), "size 7"),
-        ((*PLAIN, "--format", "yaml"), "'yaml' is not one of 'table', 'json'"),
+        ((*PLAIN, "--format", "yaml"), '"yaml" is not one of "table", "json"'),
         ((*PLAIN, "--frob"), "--frob"),
         ((*PLAIN, "surplus"), "surplus"),
         (("inspect", "fa4"), 'no backend is called "fa4"; did you mean fa2?'),
@@ -68,7 +73,7 @@ def test_wrong_use(run: Run, small: list[str], arguments: tuple[str, ...], said:
 def test_an_option_without_its_value(run: Run, small: list[str]) -> None:
     ran = run(*PLAIN, *small, "--query-len")
     assert ran.code == 2
-    assert "'--query-len' requires an argument" in ran.complaint
+    assert '"--query-len" requires an argument' in ran.complaint
 
 
 def test_no_device(run: Run, small: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +101,7 @@ def files(tmp_path: Path) -> dict[str, Path]:
     [
         ("empty.yaml", "CAP001 file is empty"),
         ("binary.yaml", "CAP007"),
-        ("wrong.yaml", "shows all"),
+        ("wrong.yaml", " more; run `attnsel lint "),
         ("missing.yaml", "no such file or directory"),
         ("folder", "is a directory"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,8 @@ class Pretended:
         ref = Selector.load(SMALL).manifest.ref
         certificate = Certificate(ref, Device("cpu"), Facts(), "2026-11-01", 0, (), (), {})
         cases = [{"backend": "math", "judgement": kind} for kind in self.judgements]
-        untested = [{"backend": "math"}]
+        left = {"field": "head_size", "line": 29, "column": 7, "why": "too large to run here"}
+        untested = [{"backend": "math", "phase": p, **left} for p in ("prefill", "decode")]
         skipped = {"fa2": "no adapter runs it"}
         more = {"cases": cases, "untested": untested, "skipped": skipped, "passed": self.passed}
         return certificate.evidence() | more
@@ -45,7 +47,9 @@ class Pretended:
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch, *judgements: str) -> None:
-    def run_claims(*_: object, **__: object) -> Pretended:
+    def run_claims(*_: object, on_start: Callable[[int, int], object], **__: object) -> Pretended:
+        if judgements:
+            on_start(len(judgements), 1)
         return Pretended(list(judgements))
 
     monkeypatch.setattr(certification, "certify", run_claims)
@@ -58,7 +62,11 @@ def test_claims_that_hold(
     monkeypatch.chdir(tmp_path)
     ran = run("certify", "--device", "cpu", *small)
     assert ran.code == 0
-    assert "3 cases  2 as claimed, 1 right, and declined on purpose; 1 claim untested" in ran.out
+    assert "3 cases  2 as claimed, 1 right, and declined on purpose; 2 claims untested" in ran.out
+    left = next(line for line in ran.out.splitlines() if "too large to run here" in line)
+    assert " ".join(left.split()).startswith("math head_size too large to run here prefill and")
+    assert left.endswith("small.yaml:29")
+    assert ran.err == "running 3 cases of 1 backend on cpu\n"
     assert "fa2            not run: no adapter runs it" in ran.out
     assert "certified: every claim that was run holds (3 cases)" in ran.out
     written = json.loads((tmp_path / f"evidence-{Pretended.id}.json").read_text("utf-8"))

@@ -40,3 +40,15 @@ def test_gpus(run: Run) -> None:
         for product in row["products"]:
             assert product in ran.out
     assert len(run("info", "--gpus", "--format", "json").json) == len(architectures())
+
+
+def test_fields(run: Run, small: list[str]) -> None:
+    from selector.fields import BUILTIN
+
+    listed = run("info", "--fields", *small, "--format", "json").json
+    assert {f.name for f in BUILTIN} <= {f["name"] for f in listed["fields"]}
+    assert listed["facts"].keys() == {"flashinfer-python", "torch", "jit"}
+    out = run("info", "--fields", *small).out
+    for said in ("also use_mla", "values float16, bfloat16", "set by --arch", "flashinfer-python"):
+        assert said in out
+    assert run("info", "--fields", "--gpus").code == 2
