@@ -268,8 +268,14 @@ def test_mistakes_of_both_files_are_shown_together() -> None:
 def test_the_base_is_left_as_it_was() -> None:
     base = read_text(BASE, "base.yaml")
     before = repr(base.tree), list(base.findings)
-    changes = "backends: [{name: paged, accepts: {head_size: [9]}, mla: true}, {name: new}]\n"
-    apply_overlay(base, read_text(HEAD + changes + "deny: [{backend: x, reason: y}]", "over.yaml"))
+    changes = (
+        "facts: {other: {type: boolean, description: Another.}}\n"
+        "backends: [{name: paged, accepts: {head_size: [9]}, mla: true}, {name: new}]\n"
+        "priorities: [{order: [paged], reason: Mine.}]\ndeny: [{backend: paged, reason: Mine.}]\n"
+    )
+    merged = apply_overlay(base, read_text(HEAD + changes, "over.yaml"))
+    assert merged.tree is not None
+    assert merged.tree["backends"][0]["accepts"]["head_size"] == [9]
     assert (repr(base.tree), list(base.findings)) == before
 
 
