@@ -62,7 +62,17 @@ def put_model(schema: dict[str, Any]) -> None:
     schema["$defs"]["layer"] = {k: v for k, v in layer.items() if k not in ("$schema", "$id")}
 
 
+def put_answer(schema: dict[str, Any]) -> None:
+    """What an answer is made of, so that the schemas of other answers stand alone."""
+    answer = json.loads((SCHEMAS / "resolution.schema.json").read_text())["$defs"]
+    parts = {**answer, **{n: answer["resolution"]["properties"][n] for n in ("device", "manifest")}}
+    definitions = schema["$defs"]
+    definitions |= {name: parts[name] for name in definitions if name in parts}
+
+
 if __name__ == "__main__":
     write("manifest.schema.json", put_manifest)
     write("layer.schema.json", put_layer)
     write("model.schema.json", put_model)
+    for name in ("explanation", "inspection", "machine"):
+        write(f"{name}.schema.json", put_answer)

@@ -12,7 +12,9 @@ from jsonschema import Draft202012Validator
 from selector import values
 from selector.schema import load_schema
 
-NAMES = ("resolution", "finding", "request")
+from .conftest import GQA, SPARSE, Run
+
+NAMES = ("resolution", "finding", "request", "explanation", "inspection", "machine")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -89,3 +91,49 @@ def test_enums_and_other_structs() -> None:
 )
 def test_requests(request_: dict[str, object], good: bool) -> None:
     assert Draft202012Validator(load_schema("request")).is_valid(request_) is good
+
+
+LAYER = GQA.replace("128", "96").replace("auto", "fp8_e5m2")
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("explanation", ("explain", "--arch", "12.0", "--set", LAYER)),
+        ("explanation", ("explain", "--arch", "7.5", "--set", SPARSE)),
+        ("explanation", ("explain", "--arch", "12.0", "--model", "gpt-oss-20b", "--deny", "math")),
+        ("inspection", ("inspect",)),
+        ("inspection", ("inspect", "--matrix")),
+        ("inspection", ("inspect", "--matrix", "--model", "gemma-3-27b")),
+        *(("inspection", ("inspect", name)) for name in ("fa2", "sparse_sm100", "sparse_sm120")),
+        ("machine", ("info",)),
+        ("machine", ("info", "--gpus")),
+        ("machine", ("info", "--fields")),
+    ],
+    ids=lambda value: " ".join(value)[:40] if isinstance(value, tuple) else value,
+)
+def test_what_is_printed_is_what_the_schema_says(
+    run: Run, small: list[str], name: str, arguments: tuple[str, ...]
+) -> None:
+    ran = run(*arguments, *small, "--format", "json")
+    schema = load_schema(name)
+    (form,) = [
+        part["$ref"].rsplit("/", 1)[1]
+        for part in schema["anyOf"]
+        if Draft202012Validator({**schema, "anyOf": [part]}).is_valid(ran.json)
+    ]
+    assert form  # exactly one of them
+
+
+def test_every_shipped_entry_can_be_inspected_as_the_schema_says(run: Run) -> None:
+    validator = Draft202012Validator(load_schema("inspection"))
+    for short in run("inspect", "--format", "json").json["backends"]:
+        validator.validate(run("inspect", short["name"], "--format", "json").json)
+
+
+def test_schemas_of_other_answers_hold_the_parts_of_a_resolution() -> None:
+    answer = load_schema("resolution")["$defs"]
+    for name in ("explanation", "inspection", "machine"):
+        shared = load_schema(name)["$defs"].keys() & answer.keys()
+        for part in shared:
+            assert load_schema(name)["$defs"][part] == answer[part], "run make schemas"
