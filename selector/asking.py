@@ -68,12 +68,16 @@ def ask(
 
 def _derive_sizes(layer: Layer, values: dict[str, Value | Domain]) -> None:
     heads, kv_heads = layer.get("num_heads"), layer.get("num_kv_heads")
-    if "gqa_group" not in values and isinstance(heads, int) and isinstance(kv_heads, int):
+    if isinstance(heads, int) and isinstance(kv_heads, int):
         if heads % kv_heads:
             raise ContradictionError(
                 f"num_heads {heads} is not a multiple of num_kv_heads {kv_heads}"
             )
-        values["gqa_group"] = heads // kv_heads
+        group = values.setdefault("gqa_group", heads // kv_heads)
+        if isinstance(group, int) and group * kv_heads != heads:
+            raise ContradictionError(
+                f"num_heads {heads} is not num_kv_heads {kv_heads} times gqa_group {group}"
+            )
     latent, rope = layer.get("kv_lora_rank"), layer.get("qk_rope_head_dim")
     if layer.get("mla") is True and isinstance(latent, int) and isinstance(rope, int):
         values.setdefault("head_size", latent + rope)

@@ -35,11 +35,14 @@ def resource(name: str) -> Path:
 
 
 def manifest_path(reference: str) -> Path:
-    """The path of a manifest given by path or, without a suffix, by shipped name."""
+    """The path of a manifest: a shipped one by name, else a file by path.
+
+    What holds a ``/`` or ends in ``.yaml`` or ``.yml`` is a path, never a name.
+    """
     from pathlib import Path
 
     path = Path(reference)
-    if path.suffix or path.exists() or "/" in reference:
+    if "/" in reference or path.suffix in (".yaml", ".yml"):
         return path
     shipped = resource("manifests") / f"{reference}.yaml"
     return shipped if shipped.exists() else path
