@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from selector import schema
-from selector.document import Document, Mapping, read_document, read_text
+from selector.document import Document, Mapping, Sequence, read_document, read_text
 from selector.domains import Value
 from selector.errors import ManifestError
 from selector.manifest import (
@@ -28,7 +28,7 @@ from selector.manifest import (
     Requirement,
 )
 from selector.overlay import apply_overlay
-from selector.parsing import KINDS, REQUEST_FIELDS, Parser, locate, vocabulary_of
+from selector.parsing import KINDS, Parser, locate, vocabulary_of
 from selector.rules import FirstMatch, Rule, Steps, Test, When
 from selector.values import ManifestRef, Phase
 
@@ -96,15 +96,15 @@ class _Builder:
         self.tree = document.tree
         self.words = vocabulary_of(document)
         self.parser = Parser(document, self.words)
-        declared = (self.tree.get(key, {}) for key in ("facts", "derive", "measures"))
-        self.fixed = _NEVER_COERCED.union(REQUEST_FIELDS, *declared)
+        declared = (self.tree.get(key, {}) for key in ("facts", "derive"))
+        self.fixed = _NEVER_COERCED.union(self.parser.changing, *declared)
 
     def manifest(self) -> Manifest:
         tree = self.tree
         entries = self._entries()
         derive = self._derive()
         parse = self.parser
-        return Manifest(
+        manifest = Manifest(
             ref=ManifestRef(tree["name"], tree["version"], self.document.file, digest(tree)),
             vocabulary=self.words,
             description=tree.get("description", ""),
@@ -124,6 +124,8 @@ class _Builder:
             ),
             invariants=tuple(self._invariant(r, entries) for r in tree.get("invariants", ())),
         )
+        parse.refuse_bounds(_changing(derive, parse.changing))
+        return manifest
 
     def _entries(self) -> dict[str, Entry]:
         entries: dict[str, Entry] = {}
@@ -303,7 +305,7 @@ class _Builder:
     def _derive(self) -> dict[str, FirstMatch[Value]]:
         """Derived values, each after the ones it reads."""
         stated = self.tree.get("derive", {})
-        rules = {n: self.parser.first_match(d["first_match"], "value") for n, d in stated.items()}
+        rules = {n: self._derivation(n, d["first_match"]) for n, d in stated.items()}
         reads = {n: _fields_of(m) & rules.keys() for n, m in rules.items()}
         ordered: dict[str, FirstMatch[Value]] = {}
         while len(ordered) < len(rules):
@@ -313,6 +315,19 @@ class _Builder:
                 return ordered
             ordered.update((n, rules[n]) for n in ready)
         return ordered
+
+    def _derivation(self, name: str, raw: Sequence) -> FirstMatch[Value]:
+        values = [rule["value"] for rule in raw]
+        flags = {isinstance(v, bool) for v in values}
+        numbers = {str(v) for v in values if not isinstance(v, str)}
+        if len(flags) > 1 or numbers.intersection(v for v in values if isinstance(v, str)):
+            self.document.report(
+                "CAP011",
+                raw.position,
+                f"{name} has values of two types",
+                "write only true and false, or only numbers and names that are none",
+            )
+        return self.parser.first_match(raw, "value")
 
     def _report_cycle(self, stated: Mapping, reads: dict[str, set[str]]) -> None:
         stuck = {n: needed for n, needed in reads.items() if needed}
@@ -369,5 +384,17 @@ class _Builder:
         )
 
 
+def _changing(derive: dict[str, FirstMatch[Value]], fields: frozenset[str]) -> set[str]:
+    """Fields that change with each request, and the derived values that follow from them."""
+    changing = set(fields)
+    for name, match in derive.items():  # in order: what is read comes first
+        if _fields_of(match) & changing:
+            changing.add(name)
+    return changing
+
+
 def _fields_of(match: FirstMatch[Any]) -> set[str]:
-    return {test.field for rule in match.rules for test in rule.when.tests}
+    """The fields that rules read: those they test, and those they take bounds from."""
+    tests = [test for rule in match.rules for test in rule.when.tests]
+    ends = (end for test in tests for bound in test.allowed.bounds for end in bound.ends)
+    return {test.field for test in tests}.union(ends)

@@ -14,6 +14,7 @@ from selector.domains import ANY, EMPTY, Domain, Value
 from selector.errors import AttnselError, UnknownFieldError
 from selector.fields import (
     BUILTIN,
+    UNSET,
     Field,
     Vocabulary,
     capability_text,
@@ -26,10 +27,8 @@ from selector.values import Position
 
 __all__ = ["Parser", "locate", "vocabulary_of"]
 
-REQUEST_FIELDS = frozenset(
-    {"query_len", "seq_len", "context_len", "has_context", "num_prefills", "mask_words"}
-)
-"""Fields that change with each request: no bound may be taken from them."""
+REQUEST_FIELDS = frozenset({"query_len", "seq_len", "context_len", "has_context", "num_prefills"})
+"""Fields that change with each request, beside measures: no bound may be taken from them."""
 
 KINDS = ("mla", "sparse")
 """Fields that an entry states beside ``accepts``, for both phases and once."""
@@ -72,16 +71,24 @@ def vocabulary_of(document: Document) -> Vocabulary:
                 at = locate(raw, ("aliases", field.aliases.index(alias)))
                 document.report("CAP015", at, f'"{alias}" is a field already', "choose another")
             taken |= {name, *field.aliases}
-            extra.append(field)
+            if not _is_version(section, raw):
+                extra.append(field)
     return Vocabulary(extra)
+
+
+def _is_version(section: str, raw: Mapping) -> bool:
+    """Whether a fact is a version: compared by ``requires``, and not by any predicate."""
+    return section == "facts" and raw["type"] == "version"
 
 
 def _declared(section: str, name: str, raw: Mapping) -> Field:
     about = raw.get("description", "")
     if section == "fields":
         off: Value | None = None
+        symbols = [*raw.get("symbols", ())]
         if raw["role"] == "feature":
-            off = "unset" if raw["type"] in ("integer", "name") else False
+            off = UNSET if raw["type"] in ("integer", "name") else False
+            symbols += [UNSET] if off == UNSET and UNSET not in symbols else []
         return Field(
             name,
             raw["type"],
@@ -90,19 +97,18 @@ def _declared(section: str, name: str, raw: Mapping) -> Field:
             values=tuple(raw.get("values", ())),
             off=off,
             low=raw.get("low", 0),
-            symbols=tuple(raw.get("symbols", ())),
+            symbols=tuple(symbols),
             aliases=tuple(raw.get("aliases", ())),
         )
     if section == "facts":
-        kind = "boolean" if raw["type"] == "boolean" else "name"
-        return Field(name, kind, "context", about)  # type: ignore[arg-type]
+        return Field(name, "boolean", "context", about)
     if section == "measures":
         return Field(name, "integer", "context", "Size of the batch.")
     values = [rule["value"] for rule in raw["first_match"]]
     if all(isinstance(v, bool) for v in values):
         return Field(name, "boolean", "context", about)
     names = tuple(dict.fromkeys(v for v in values if isinstance(v, str)))
-    if len(names) == len(set(map(str, values))):
+    if all(isinstance(v, str) for v in values):
         return Field(name, "name", "context", about, values=names)
     return Field(name, "integer", "context", about, symbols=names)
 
@@ -118,13 +124,22 @@ class Parser:
     """Reads the forms that hold field names and values, checking both against a vocabulary."""
 
     def __init__(self, document: Document, words: Vocabulary) -> None:
+        assert document.tree is not None
         self.document = document
         self.words = words
+        facts = document.tree.get("facts", {})
+        self.versions = {name for name, raw in facts.items() if _is_version("facts", raw)}
+        self.changing = REQUEST_FIELDS.union(document.tree.get("measures", {}))
+        self.bounds: dict[str, list[Position]] = {}
 
     def knows(self, name: str, at: Position) -> bool:
         """Whether ``name`` is a field; reports it when not."""
         if name in self.words:
             return True
+        if name in self.versions:
+            message, fix = f'"{name}" is a version and no field', "ask for it under `requires`"
+            self.document.report("CAP010", at, message, f'{fix}, as in ">=1.2"')
+            return False
         try:
             known = self.words.field(name)  # an alias: accepted on input, not in manifests
             message, fix = f'"{name}" is an alias', f"write {known.name}"
@@ -297,9 +312,16 @@ class Parser:
         name, at = raw["field"], raw.values_at["field"]
         if not self.knows(name, at):
             return
-        if name in REQUEST_FIELDS or self.words.fields[name].type != "integer":
-            message = f"{name} is not a number that is fixed with the layer"
-            self.document.report("CAP010", at, message, "bound by a field such as index_topk")
+        self.bounds.setdefault(name, []).append(at)
+        if self.words.fields[name].type != "integer":
+            self.refuse_bounds({name})
+
+    def refuse_bounds(self, names: Collection[str]) -> None:
+        """Reports every bound that is taken from one of these fields."""
+        for name in self.bounds.keys() & names:
+            for at in self.bounds[name]:
+                message = f"{name} is not a number that is fixed with the layer"
+                self.document.report("CAP010", at, message, "bound by a field such as index_topk")
 
     def check_value(self, name: str, raw: Value, at: Position) -> Domain:
         """The set that one value stands for; reports a value the field cannot have."""

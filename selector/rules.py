@@ -93,6 +93,11 @@ class Bound(msgspec.Struct, frozen=True):
     high: int | str | None = None
     multiple_of: int = 1
 
+    @property
+    def ends(self) -> tuple[str, ...]:
+        """The fields that bound it."""
+        return tuple(end for end in (self.low, self.high) if isinstance(end, str))
+
     def within(self, question: Question) -> tuple[Domain, Domain]:
         """The values admitted for certain, and those that may be admitted."""
         low, low_sure = _end(self.low, question)
