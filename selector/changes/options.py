@@ -205,7 +205,20 @@ def _is_setting(field: Field) -> bool:
 
 
 def _setter(name: str, value: Value) -> Callable[[Inquiry], Inquiry]:
+    if name in _HEADS:
+        return lambda inquiry: _with_heads(inquiry, name, value)
     return lambda inquiry: inquiry.with_field(name, value)
+
+
+def _with_heads(inquiry: Inquiry, name: str, value: Value) -> Inquiry:
+    """Other heads; a group's size is that of the heads, so it and they change together."""
+    heads = inquiry.layer.fields.get("num_heads")
+    fields = {n: v for n, v in inquiry.layer.fields.items() if n != "gqa_group"}
+    if name == "gqa_group" and isinstance(heads, int) and isinstance(value, int):
+        fields["num_kv_heads"] = heads // max(value, 1)
+    else:
+        fields[name] = value
+    return msgspec.structs.replace(inquiry, layer=Layer(MappingProxyType(fields)))
 
 
 def _reshard(name: str, domain: Domain, asked: Question, shard: Shard) -> Iterator[Option]:

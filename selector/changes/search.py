@@ -26,7 +26,7 @@ from selector.devices import known_capabilities
 from selector.errors import AttnselError
 from selector.values import Candidate, Device, Phase, Policy, Position, Rejection, Resolution
 
-__all__ = ["Change", "Kind", "Prospect", "Remedy", "Way", "elsewhere", "remedy", "ways"]
+__all__ = ["Change", "Kind", "Prospect", "Remedy", "Way", "elsewhere", "remedy", "unforced", "ways"]
 
 _MOST_CHANGES = 4
 _MOST_TRIES = 80
@@ -145,6 +145,17 @@ def remedy(case: Case, selector: Selector, found: Sequence[Way]) -> Remedy | Non
         backends = {p: str(choice_of(answer, p).backend) for p in missing}
         return Remedy(_sure(way.prospect, backends), backends)
     return None
+
+
+def unforced(case: Case, selector: Selector) -> dict[Phase, str] | None:
+    """What runs each phase once nothing is forced; ``None`` when nothing was or nothing does."""
+    policy = case.inquiry.policy
+    if policy == Policy(policy.deny) or not case.resolution.missing:
+        return None
+    answer = msgspec.structs.replace(case.inquiry, policy=Policy(policy.deny)).resolve(selector)
+    if answer.missing:
+        return None
+    return {phase: str(choice_of(answer, phase).backend) for phase in answer.needed}
 
 
 def elsewhere(case: Case, selector: Selector) -> tuple[str, ...]:

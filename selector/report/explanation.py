@@ -10,7 +10,6 @@ import msgspec
 from selector.binding import Selector
 from selector.changes.case import Case, candidate_of, forced_in, usable_in, verdict_of
 from selector.changes.search import Prospect, Remedy, elsewhere, remedy, ways
-from selector.manifest import Manifest
 from selector.report.answer import choice_lines, condition_lines
 from selector.report.data import case_json, to_json
 from selector.report.failure import change_words, help_words
@@ -108,7 +107,7 @@ def _block(explanation: Explanation, selector: Selector, places: Places) -> list
     lines += choice_lines(case, manifest, places)
     lines += condition_lines(case, manifest, places)
     if case.resolution.missing:
-        lines += [BLANK, *_nearest(explanation, manifest)]
+        lines += [BLANK, *_nearest(explanation, selector)]
     wanted = _wanted(explanation)
     if asked := [p for p in explanation.prospects if p.backend in wanted]:
         rows = [row for p in asked for row in _prospect(p, case, refusals)]
@@ -133,10 +132,10 @@ def _wanted(explanation: Explanation) -> set[str]:
     }
 
 
-def _nearest(explanation: Explanation, manifest: Manifest) -> list[Line]:
+def _nearest(explanation: Explanation, selector: Selector) -> list[Line]:
     """What is lacking, and what would help."""
-    case = explanation.case
-    words = help_words(case, explanation.remedy, explanation.elsewhere)
+    case, manifest = explanation.case, selector.manifest
+    words = help_words(case, selector, explanation.remedy, explanation.elsewhere)
     if nowhere := no_platform(case):
         words.insert(0, nowhere)
     missing = case.resolution.missing
@@ -174,8 +173,10 @@ def _prospect(prospect: Prospect, case: Case, refusals: Refusals) -> list[list[P
     distance = good(f"{counted(len(prospect.changes), 'change')} away{only}")
     changes = listed([change_words(c, case.assumed) for c in prospect.changes], "and")
     said, left = _covered(prospect, case)
+    why = dict.fromkeys(r.reason or "" for r in said if r.reason not in ("", "not stated"))
     places = " ".join(dict.fromkeys(refusals.place(r.position) for r in said))
-    first = line(changes, GLUE if places else "", faint(places))
+    told = "".join(f"{': ' if i == 0 else ' '}{text}" for i, text in enumerate(filter(None, why)))
+    first = line(changes, told, GLUE if places else "", faint(places))
     rest = [*refusals.reasons(case, left)]
     others = [r for r in prospect.obstacles if r not in said and r not in left]
     other = next((p for p in case.resolution.needed if p not in prospect.phases), "")
@@ -194,8 +195,7 @@ def _covered(prospect: Prospect, case: Case) -> tuple[list[Rejection], list[Reje
     for rejection in dict.fromkeys(r for v in verdicts for r in v.rejections):
         if rejection.code == "DENIED" and "deny" in changed:
             continue
-        explained = rejection.reason not in (None, "", "not stated")
-        (said if rejection.field in changed and not explained else left).append(rejection)
+        (said if rejection.field in changed else left).append(rejection)
     return said, left
 
 

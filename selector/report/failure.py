@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from selector.binding import Selector
 from selector.changes.case import Case, candidate_of, forced_in, usable_in, verdict_of
-from selector.changes.search import Change, Kind, Remedy, elsewhere, remedy, ways
+from selector.changes.search import Change, Kind, Remedy, elsewhere, remedy, unforced, ways
 from selector.manifest import Manifest
 from selector.report.layers import group_words
 from selector.report.refusals import no_platform
 from selector.report.wording import Places, capabilities_words, listed, reasons, with_separators
+from selector.values import Phase
 
 __all__ = ["change_words", "failure_words", "help_words", "remedy_words"]
 
@@ -23,26 +24,41 @@ def failure_words(cases: Sequence[Case], selector: Selector, places: Places) -> 
     first = failing[0]
     found = remedy(first, selector, ways(first, selector))
     said = [_lacking(failing, selector.manifest, places), *first.resolution.notes]
-    return "; ".join([*said, *help_words(first, found, elsewhere(first, selector))])
+    return "; ".join([*said, *help_words(first, selector, found, elsewhere(first, selector))])
 
 
-def help_words(case: Case, found: Remedy | None, archs: Sequence[str]) -> list[str]:
+def help_words(
+    case: Case, selector: Selector, found: Remedy | None, archs: Sequence[str]
+) -> list[str]:
     """What would help: the nearest change, and where the layer runs as it is.
 
     Args:
         case: what was asked and answered.
+        selector: gives the answers.
         found: the smallest change, if there is one.
         archs: architectures that run the layer.
     """
+    free = unforced(case, selector)
     if found is not None:
         words = [f"nearest: {remedy_words(found, case.assumed)}"]
-    elif no_platform(case):
+    elif no_platform(case) or free is not None:
         words = []
     else:
         words = ["no setting that was tried helps"]
+    if free is not None:
+        words.append(f"not forced, {_runs_words(free)}")
     if archs and (found is None or found.touches_model):
         words.append(f"as it is, it runs on {capabilities_words(', '.join(archs))}")
     return words
+
+
+def _runs_words(backends: Mapping[Phase, str]) -> str:
+    """``fa3 runs prefill and fa2 decode``, ``fa2 runs prefill and decode``."""
+    names = list(dict.fromkeys(backends.values()))
+    if len(names) == 1:
+        return f"{names[0]} runs {listed(list(backends), 'and')}"
+    (first, one), *rest = backends.items()
+    return f"{one} runs {first}" + "".join(f" and {name} {phase}" for phase, name in rest)
 
 
 def _lacking(failing: Sequence[Case], manifest: Manifest, places: Places) -> str:

@@ -13,6 +13,8 @@ from selector.values import Drafter, Layer, LayerGroup, Model, Origin, Tower
 
 __all__ = ["model_json", "model_lines", "models_json", "models_lines"]
 
+_HUB = "https://huggingface.co/"
+
 _FEATURES = ("sink", "soft_cap", "alibi", "chunked")
 _OF_CLASS = ("sink", "alibi", "mm_prefix")
 """Features that a model's class has, whatever its config says."""
@@ -81,9 +83,11 @@ def models_json(models: Sequence[Model]) -> dict[str, Any]:
 
 def models_lines(models: Sequence[Model]) -> list[Line]:
     """The presets as a table: name, layers, page."""
-    rows: list[list[Part]] = [[faint(title) for title in ("preset", "layers", "page")]]
-    rows += [[strong(m.name), _stack_words(m), m.source] for m in models]
-    return grid(rows)
+    shared = _HUB if all(m.source.startswith(_HUB) for m in models) else ""
+    page = f"page, after {shared}" if shared else "page"
+    rows: list[list[Part]] = [[faint(title) for title in ("preset", "layers", page)]]
+    rows += [[strong(m.name), _stack_words(m), m.source.removeprefix(shared)] for m in models]
+    return grid(rows, gap=2)
 
 
 def _stack_words(model: Model) -> str:

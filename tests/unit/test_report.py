@@ -22,7 +22,14 @@ from selector.report.text import (
     paint,
     strong,
 )
-from selector.report.wording import Places, counted, listed, ordinal
+from selector.report.wording import (
+    Places,
+    capabilities_words,
+    counted,
+    listed,
+    ordinal,
+    with_separators,
+)
 from selector.values import Finding, Severity
 
 MANIFEST = """\
@@ -284,6 +291,10 @@ def test_explanations_in_words() -> None:
         "make first the choice" in out
     )
     assert "2 changes away" in out
+    once = explain(case_of(block_size=24), SELECTOR)
+    out = paint(explanation_lines([once], SELECTOR, Places()))
+    assert "first   1 change away      block_size 24 → 32 (or unset) :" in out
+    assert "block_size 24; accepts" not in out
 
 
 def test_the_failure_names_the_phases_that_lack_a_backend() -> None:
@@ -293,6 +304,14 @@ def test_the_failure_names_the_phases_that_lack_a_backend() -> None:
     assert words is not None
     assert words.startswith("no backend for prefill of this layer on 9.0; ")
     assert failure_words([case_of()], SELECTOR, Places()) is None
+
+
+def test_whole_numbers_and_capabilities_are_written_one_way() -> None:
+    said = with_separators("index_topk 2048; accepts 4096, >=1234 and fp8_e4m3 9999.1")
+    assert said == "index_topk 2,048; accepts 4,096, >=1234 and fp8_e4m3 9999.1"
+    assert capabilities_words("8.0, 8.6, 8.7, 8.9, 9.0, 12.0, 12.1") == "8.0–9.0, 12.0, 12.1"
+    assert capabilities_words("10.0, 10.3") == "10.0, 10.3"
+    assert capabilities_words("nothing") == "nothing"
 
 
 # -- answers -------------------------------------------------------------------------------------

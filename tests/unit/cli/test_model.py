@@ -150,7 +150,9 @@ class TestList:
     def test_every_preset_with_its_page(self, run: Run) -> None:
         out = run("model", "--list").out.splitlines()
         assert [line.split()[0] for line in out] == ["preset", *presets()]
-        assert all("https://" in line for line in out[1:])
+        assert out[0].endswith("page, after https://huggingface.co/")
+        assert all("/" in line.split()[-1] for line in out[1:])
+        assert max(map(len, out)) <= 110
 
     def test_some(self, run: Run) -> None:
         out = run("model", "gpt-oss", "--list").out

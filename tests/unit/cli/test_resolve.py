@@ -191,6 +191,7 @@ def test_a_forced_backend_runs_or_says_why_not(run: Run, small: list[str]) -> No
     said = "sparse_sm120 is forced and cannot run prefill: compute capability 9.0; has 12.0, 12.1"
     assert said in row(ran.out, "prefill")
     assert "sparse_sm120 forced" in ran.out.splitlines()[0]
+    assert ran.complaint.endswith("; not forced, fa2 runs prefill and xqa decode")
 
 
 def test_a_forced_backend_is_forced_where_it_serves(run: Run, small: list[str]) -> None:
@@ -388,3 +389,16 @@ def test_claims_are_used_when_asked_for(run: Run, tmp_path: Path) -> None:
     question = ("resolve", "--arch", "12.0", "--set", SPARSE, "--query-len", 9, "--manifest", file)
     assert "sparse_mqa" in row(run(*question).out, "prefill")
     assert "dense_mha" in row(run(*question, "--as-claimed").out, "prefill")
+
+
+def test_an_overlay_is_named_beside_the_manifest(
+    run: Run, small: list[str], tmp_path: Path
+) -> None:
+    overlay = tmp_path / "mine.yaml"
+    overlay.write_text(
+        "attnsel: 1\noverlay: mine\ndeny:\n  - {backend: xqa, reason: Not here.}\n", "utf-8"
+    )
+    question = ("resolve", "--arch", "9.0", "--set", GQA, *small)
+    head = run(*question, "--overlay", overlay).out.splitlines()[0]
+    assert "    small.yaml + mine " in head
+    assert "mine" not in run(*question).out.splitlines()[0]
