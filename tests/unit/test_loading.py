@@ -1,109 +1,14 @@
-"""From text to a manifest: what is read, what it means, and what the schema cannot see."""
+"""What a manifest means, and the mistakes in it that the schema cannot see."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from selector import ManifestError, Phase, Selector
-from selector.document import read_text
-from selector.loading import load, loads, read
+from selector import Phase, Selector
 
 Build = Any  # the fixture of tests/conftest.py
-
-
-# -- reading -------------------------------------------------------------------------------------
-
-
-def test_a_file_is_read(build: Build, tmp_path: Path) -> None:
-    path = tmp_path / "small.yaml"
-    path.write_text(json.dumps(build.tree()))
-    manifest = load(path)
-    assert (manifest.ref.name, manifest.ref.version) == ("test", "1")
-    assert manifest.ref.file == str(path)
-    assert list(manifest.entries) == ["one"]
-    assert load(str(path)).ref == manifest.ref
-
-
-def test_a_file_that_is_not_there_is_an_os_error(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        load(tmp_path / "none.yaml")
-    with pytest.raises(IsADirectoryError):
-        load(tmp_path)
-
-
-def test_errors_are_all_in_the_exception(build: Build) -> None:
-    wrong = build.entry(accepts={"head_size": [0, 64], "dtype": "bf16"})
-    with pytest.raises(ManifestError) as caught:
-        loads(json.dumps(build.tree(wrong)), "wrong.yaml")
-    assert [f.code for f in caught.value.findings] == ["CAP011", "CAP011"]  # type: ignore[attr-defined]
-    assert str(caught.value).startswith("wrong.yaml:1:")
-    assert str(caught.value).endswith(" (and 1 more)")
-    assert isinstance(caught.value, ValueError)
-
-
-def test_a_note_does_not_make_a_manifest_unusable(build: Build) -> None:
-    text = "%YAML 1.2\n---\n" + json.dumps(build.tree())
-    assert loads(text).ref.name == "test"
-    assert [f.code for f in read(read_text(text, "m.yaml"))[1].findings] == ["CAP005"]
-
-
-# -- the digest ----------------------------------------------------------------------------------
-
-SMALL = """\
-attnsel: 1
-name: test
-version: "1"
-backends:
-  - name: one
-    source: test
-    mla: false
-    sparse: false
-    accepts: &all
-      {platform: any, capability: any, dtype: any, kv_cache_dtype: any, head_size: [64, 128],
-       block_size: any, attn_type: any}
-    phases: {prefill: {}, decode: {}}
-    decode_threshold: 1
-    prefill_paths: [{path: mha, reason: The only way.}]
-priorities: [{order: [one], reason: There is one.}]
-"""
-
-
-def digest(text: str) -> str:
-    return loads(text).ref.digest
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("attnsel: 1", "# a comment\nattnsel: 1"),
-        ("mla: false\n    sparse: false", "sparse: false\n    mla: false"),
-        ("attnsel: 1", "definitions: {sizes: [1, 2]}\nattnsel: 1"),
-        ("accepts: &all\n", "accepts:\n"),
-        ("head_size: [64, 128]", "head_size: [64,\n  128]"),
-        ('version: "1"', "version: '1'"),
-    ],
-)
-def test_the_digest_is_that_of_the_meaning(before: str, after: str) -> None:
-    assert before in SMALL
-    assert digest(SMALL.replace(before, after)) == digest(SMALL)
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("head_size: [64, 128]", "head_size: [64]"),
-        ("decode_threshold: 1", "decode_threshold: 2"),
-        ('version: "1"', 'version: "2"'),
-        ("There is one.", "There is but one."),
-    ],
-)
-def test_the_digest_changes_with_the_meaning(before: str, after: str) -> None:
-    assert before in SMALL
-    assert digest(SMALL.replace(before, after)) != digest(SMALL)
 
 
 # -- what an entry states ------------------------------------------------------------------------
