@@ -231,43 +231,24 @@ def layers_of(reference: str | None, fields: Mapping[str, Value | Domain]) -> li
 
     if reference is None:
         return [(None, None, Layer(MappingProxyType(dict(fields))), None)]
-    from selector.models import load_model, shard
+    from selector.models import load_model, override
 
     whole = load_model(reference)
-    size = fields.get("tp_size", 1)
-    model = shard(whole, size if isinstance(size, int) else 1)
+    model = override(whole, fields)
     if not model.groups:
         raise _UsageError(f"{model.name} has no attention layers")
-    return [
-        (model, _with_fields(group, fields), _with_fields(group, fields).layer, _sharder(whole, i))
-        for i, group in enumerate(model.groups)
-    ]
+    return [(model, g, g.layer, _sharder(whole, fields, g.name)) for g in model.groups]
 
 
-def _with_fields(group: LayerGroup, fields: Mapping[str, Value | Domain]) -> LayerGroup:
-    """The group with fields that were set, and which therefore come from a flag."""
-    import msgspec
-
-    from selector.values import Layer, Origin
-
-    own = dict(group.layer.fields)
-    if fields.keys() & {"num_heads", "num_kv_heads"}:
-        own.pop("gqa_group", None)  # follows from them
-    if "head_size" in fields and own.get("v_head_size") == own.get("head_size"):
-        own.pop("v_head_size", None)  # values are as wide as keys
-    layer = Layer(MappingProxyType({**own, **fields}))
-    origins = {**group.origins, **dict.fromkeys(fields, Origin.FLAG)}
-    return msgspec.structs.replace(group, layer=layer, origins=MappingProxyType(origins))
-
-
-def _sharder(model: Model, index: int) -> Shard:
-    """Gives the group's layer for another tensor-parallel size."""
-    from selector.models import shard
+def _sharder(whole: Model, fields: Mapping[str, Value | Domain], name: str) -> Shard:
+    """Gives the layer of the group called so for another tensor-parallel size."""
+    from selector.models import override
 
     def layer_at(size: int) -> Layer | None:
         try:
-            return shard(model, size).groups[index].layer
+            groups = override(whole, {**fields, "tp_size": size}).groups
         except AttnselError:
             return None
+        return next((group.layer for group in groups if group.name == name), None)
 
     return layer_at

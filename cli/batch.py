@@ -7,15 +7,17 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from cli.exits import Exit
 from cli.options import Arch, AsClaimed, ClosedWorld, ManifestOption, OverlayOption
 from selector.errors import AttnselError
 
 if TYPE_CHECKING:
     from selector.rows import RowReader
+    from selector.values import Model
 
 _CHUNK_ROWS = 4096
 
@@ -53,17 +55,41 @@ def batch(
 
     selector = Selector.load(manifest, overlays=overlay or (), as_claimed=as_claimed)
     default = find_device(arch) if arch else None
-    reader = RowReader(selector, default, closed_world=closed_world)
+    reader = RowReader(selector, default, closed_world=closed_world, load=_load)
     counts = {"rows": 0, "errors": 0, "none": 0}
     answers = _counted(_answers(reader, _read(file)), counts)
     _write(answers, out)
     _summarise(reader, counts)
-    raise typer.Exit(1 if counts["errors"] else 0)
+    if counts["errors"]:
+        raise typer.Exit(Exit.FINDINGS)
 
 
-def _answers(reader: RowReader, rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+class BadLine(NamedTuple):
+    """A line that is no row."""
+
+    number: int
+    error: str
+
+
+def _load(reference: str) -> Model:
+    """The model a row names: a preset or a file, never standard input, where rows may come from."""
+    from selector.models import load_model
+
+    if reference == "-":
+        raise UnreadableFileError('a row\'s model cannot be "-"; name a preset or a file')
+    return load_model(reference)
+
+
+def _answers(
+    reader: RowReader, rows: Iterable[dict[str, Any] | BadLine]
+) -> Iterator[dict[str, Any]]:
+    from selector.rows import ANSWER_COLUMNS
+
     for row in rows:
-        yield row if "error" in row and "line" in row and len(row) == 2 else reader.answer(row)
+        if isinstance(row, BadLine):
+            yield {"line": row.number} | dict.fromkeys(ANSWER_COLUMNS) | {"error": row.error}
+        else:
+            yield reader.answer(row)
 
 
 def _counted(rows: Iterable[dict[str, Any]], counts: dict[str, int]) -> Iterator[dict[str, Any]]:
@@ -87,7 +113,7 @@ def _summarise(reader: RowReader, counts: dict[str, int]) -> None:
         print(f"attnsel: columns passed through unread: {names}", file=sys.stderr)
 
 
-def _read(file: str) -> Iterator[dict[str, Any]]:
+def _read(file: str) -> Iterator[dict[str, Any] | BadLine]:
     if file == "-":
         yield from _read_jsonl(sys.stdin.buffer)
         return
@@ -99,19 +125,25 @@ def _read(file: str) -> Iterator[dict[str, Any]]:
         yield from _read_jsonl(stream)
 
 
-def _read_jsonl(stream: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+def _read_jsonl(stream: Iterable[bytes]) -> Iterator[dict[str, Any] | BadLine]:
     for number, line in enumerate(stream, 1):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
-            yield {"line": number, "error": f"line {number} is not JSON: {str(error)[:80]}"}
+            yield BadLine(number, f"line {number} is not JSON: {_problem(error)}")
             continue
         if isinstance(row, dict):
             yield row
         else:
-            yield {"line": number, "error": f"line {number} is not a JSON object"}
+            yield BadLine(number, f"line {number} is not a JSON object")
+
+
+def _problem(error: Exception) -> str:
+    column = f" at column {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
+    words = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+    return f"{words[:1].lower()}{words[1:80]}{column}"
 
 
 def _arrow() -> Any:

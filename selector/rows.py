@@ -1,20 +1,20 @@
 """One row of a table → one answer: the batch form of a question.
 
 A row names fields by their names or aliases (vLLM's spellings included), the device by ``arch``,
-``gpu``, ``capability`` or ``cap_major`` and ``cap_minor``, and may name a ``model``. A row that
-cannot be read gets its reason in ``error``; it is never lost.
+``gpu``, ``capability`` or ``cap_major`` and ``cap_minor``, and may name a ``model``. Null: the row
+does not say. A row that cannot be read gets its reason in ``error``; it is never lost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from selector.binding import Bound, Selector
 from selector.devices import find_device
 from selector.domains import Domain
-from selector.errors import AttnselError, ContradictionError, ValueRefusedError
-from selector.values import Device, Facts, Layer, Outcome, Phase, Policy, Resolution
+from selector.errors import AttnselError, ContradictionError, UnknownModelError, ValueRefusedError
+from selector.values import Device, Facts, Layer, Model, Outcome, Phase, Policy, Resolution
 
 __all__ = ["ANSWER_COLUMNS", "RowReader"]
 
@@ -37,6 +37,19 @@ _MODEL = ("model", "layer")
 _SPARE_BINDINGS = 4096
 
 
+def load_preset(name: str) -> Model:
+    """A model that ships with attnsel; no file is opened.
+
+    Raises:
+        UnknownModelError: there is no such preset.
+    """
+    from selector.models import load_model, presets
+
+    if name.lower() not in presets():
+        raise UnknownModelError(f'no preset is called "{_cut(name)}"')
+    return load_model(name)
+
+
 class RowReader:
     """Answers rows from one manifest; rows that differ only in lengths share their binding.
 
@@ -44,6 +57,7 @@ class RowReader:
         selector: gives the answers.
         default: the device of rows that name none.
         closed_world: take what is unknown not to be there.
+        load: reads a row's ``model``; only shipped presets unless the caller trusts the rows.
     """
 
     def __init__(
@@ -52,10 +66,12 @@ class RowReader:
         default: Device | None = None,
         *,
         closed_world: bool = False,
+        load: Callable[[str], Model] = load_preset,
     ) -> None:
         self.selector = selector
         self.default = default
         self.closed_world = closed_world
+        self.load = load
         self.ignored: set[str] = set()
         self._bound: dict[object, Bound] = {}
         self._fields: dict[str, str | None] = {}
@@ -125,21 +141,21 @@ class RowReader:
     def _bind(self, stated: Mapping[str, Any]) -> Bound:
         words = self.selector.manifest.vocabulary
         special = {*_DEVICE, *_POLICY, *_MODEL, *self.selector.manifest.facts}
-        layer = self._layer(stated)
         given: dict[str, Any] = {}
         for name, value in stated.items():
             if name in special:
                 continue
-            if value is None and not words.field(name).symbols:
+            if value is None and (stated.get("model") or not words.field(name).symbols):
                 continue  # the column is there, this row does not say
             given[name] = value
         own = Layer.read(given, words)
         kinds = self.selector.manifest.facts
-        facts = {n: _fact(kind, stated[n]) for n, kind in kinds.items() if n in stated}
+        said = {n: stated[n] for n in kinds if stated.get(n) is not None}
+        facts = {n: _fact(kinds[n], raw) for n, raw in said.items()}
         forced = _names("backend", stated.get("backend"))
         return self.selector.bind(
             self._device(stated),
-            Layer({**layer.fields, **own.fields}),
+            self._layer(stated, own),
             Facts(facts),
             Policy(
                 deny=dict.fromkeys(_names("deny", stated.get("deny")), "denied by the row"),
@@ -148,16 +164,14 @@ class RowReader:
             closed_world=self.closed_world,
         )
 
-    def _layer(self, stated: Mapping[str, Any]) -> Layer:
-        """The layer of the row's model, or one of which nothing is known."""
+    def _layer(self, stated: Mapping[str, Any], own: Layer) -> Layer:
+        """What the row says of a layer; of its model's layer, if it names one."""
         reference = stated.get("model")
         if not reference:
-            return Layer({})
-        from selector.models import load_model, shard
+            return own
+        from selector.models import override
 
-        ranks = self.selector.manifest.vocabulary.fields["tp_size"].read(stated.get("tp_size") or 1)
-        assert isinstance(ranks, int)
-        model = shard(load_model(str(reference)), ranks)
+        model = override(self.load(str(reference)), own.fields)
         names = [group.name for group in model.groups]
         wanted = stated.get("layer")
         chosen = [g for g in model.groups if wanted in (None, g.name)]
@@ -196,9 +210,14 @@ def _devices(stated: Mapping[str, Any]) -> Iterator[tuple[str, Device]]:
 
 
 def _fact(kind: str, raw: Any) -> Any:
-    """A probe's answer may be text; everything else is checked when it is bound."""
-    answers = {"true": True, "false": False}
-    return answers.get(str(raw).lower(), raw) if kind == "boolean" else raw
+    """A version, a probe's answer (text will do), or ``None`` for the text "none".
+
+    Everything else is checked when it is bound.
+    """
+    said = str(raw).lower()
+    if said == "none":
+        return None
+    return {"true": True, "false": False}.get(said, raw) if kind == "boolean" else raw
 
 
 def _names(column: str, raw: Any) -> list[str]:

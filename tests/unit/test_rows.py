@@ -251,7 +251,7 @@ def test_contradictory_rows(reader: RowReader, values: dict[str, Any], said: str
         ({"mylib": "new"}, 'mylib "new" is not a version such as '),
         ({"mylib": 2.10}, 'mylib "2.1" is not a version such as '),
         ({"jit": "yes"}, 'jit "yes" is not true, false or None'),
-        ({"model": "llama-9"}, 'no preset, file or folder "llama-9"'),
+        ({"model": "llama-9"}, 'no preset is called "llama-9"'),
         ({"model": "llama-3.1-8b", "tp_size": "x"}, "tp_size x is not a whole number"),
         ({"model": "llama-3.1-8b", "tp_size": float("inf")}, "tp_size inf is not a whole number"),
         ({"model": "llama-3.1-8b", "tp_size": [2]}, "tp_size [2] is not a whole number"),
@@ -275,7 +275,8 @@ def test_the_default_device_is_for_rows_that_name_none(selector: Selector) -> No
 
 def test_facts_and_policy_of_a_row(reader: RowReader) -> None:
     assert chosen(reader, mylib="1.1") == ("sinks", "sinks")
-    assert chosen(reader, mylib=None) == ("sinks", "sinks")
+    assert chosen(reader, mylib="none") == ("sinks", "sinks")
+    assert chosen(reader, mylib=None) == ("paged", "paged")  # the row does not say
     assert chosen(reader, mylib="1.1", jit=False) == (None, None)
     assert chosen(reader, mylib="1.1", jit="true") == ("sinks", "sinks")
     assert chosen(reader, deny="paged") == ("sinks", "sinks")

@@ -19,8 +19,8 @@ def test_the_list(run: Run, small: list[str]) -> None:
     rows = [line for line in lines if line[2] != " "]
     assert [row.split()[0] for row in rows] == NAMES
     assert rows[1].split()[1:4] == ["plain", "prefill,", "decode"]
-    assert "8.0–12.1" in rows[1]
-    assert lines[lines.index(rows[1]) + 1].strip() == "needs flashinfer-python >=0.6.14"
+    under = lines[lines.index(rows[1]) + 1].strip()
+    assert under == "cuda · 8.0–12.1 · needs flashinfer-python >=0.6.14"
     assert rows[5].endswith(f":{line_of('name: sparse_sm120')}")
 
 
