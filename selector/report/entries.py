@@ -108,23 +108,24 @@ def _rows(manifest: Manifest) -> Iterator[tuple[list[str], str]]:
 
 
 def entries_lines(manifest: Manifest, places: Places, markdown: bool = False) -> list[Line]:
-    """One row for each entry, and under it what it needs."""
+    """One row for each entry, and under it where it runs and what it needs."""
     if markdown:
         table = ([*cells, needs] for cells, needs in _rows(manifest))
         return markdown_table([*_HEAD, "needs"], table)
-    rows: list[list[Part]] = [[faint(title) for title in _HEAD]]
+    rows: list[list[Part]] = [[faint(title) for title in (*_HEAD[:3], "line")]]
     under: list[str] = [""]
     for (cells, needs), entry in zip(_rows(manifest), manifest.entries.values(), strict=True):
-        name, *rest = cells
-        rows.append([strong(name), *rest, faint(f":{entry.position.line}")])
-        under.append(needs)
+        name, kind, phases, platforms, capabilities = cells
+        rows.append([strong(name), kind, phases, faint(f":{entry.position.line}")])
+        wanted = f" · needs {needs}" if needs else ""
+        under.append(f"{platforms} · {capabilities}{wanted}")
     head: list[Part] = [strong(manifest.ref.name), f"  {len(manifest.entries)} backends    "]
     lines = [line(*head, faint(manifest_words(manifest.ref, places))), BLANK]
     indent = 4 + max(len(name) for name in manifest.entries)
-    for row, needs in zip(grid(rows, indent=2, gap=2), under, strict=True):
+    for row, words in zip(grid(rows, indent=2, gap=2), under, strict=True):
         lines.append(row)
-        if needs:
-            lines.append(line(" " * indent, faint(f"needs {needs}"), hang=indent + 6))
+        if words:
+            lines.append(line(" " * indent, faint(words), hang=indent))
     return lines
 
 

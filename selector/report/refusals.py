@@ -79,7 +79,7 @@ class Refusals:
         if not rows:
             return []
         more = any(words.pieces[-1].text.endswith(" more") for _, words in rows)
-        tail = [faint("  `attnsel explain` says the rest")] if more else []
+        tail = [faint("  all: `attnsel explain`")] if more else []
         head = line("  ", strong("not chosen"), of, "  ", self.legend, *tail)
         shown: list[list[Part]] = [[name, words] for name, words in rows]
         return [BLANK, head, *grid(shown, indent=4, gap=2)]

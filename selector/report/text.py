@@ -48,10 +48,14 @@ class Piece(NamedTuple):
 
 
 class Line(NamedTuple):
-    """Pieces on one line; when it must be wrapped, what follows starts at column ``hang``."""
+    """Pieces on one line; when it must be wrapped, what follows starts at column ``hang``.
+
+    Where that leaves too little room, it starts at ``margin``.
+    """
 
     pieces: tuple[Piece, ...] = ()
     hang: int = 0
+    margin: int = 4
 
     @property
     def width(self) -> int:
@@ -92,9 +96,9 @@ def warn(text: object) -> Piece:
     return Piece(str(text), Style.WARN)
 
 
-def line(*parts: Part, hang: int = 0) -> Line:
+def line(*parts: Part, hang: int = 0, margin: int = 4) -> Line:
     """One line from text, pieces and other lines."""
-    return Line(tuple(_pieces(parts)), hang)
+    return Line(tuple(_pieces(parts)), hang, margin)
 
 
 def _pieces(parts: Iterable[Part]) -> Iterator[Piece]:
@@ -126,10 +130,11 @@ def grid(rows: Sequence[Sequence[Part]], indent: int = 0, gap: int = 3) -> list[
 def _row(cells: Sequence[Line], widths: Sequence[int], indent: int, gap: int) -> Line:
     parts: list[Part] = [" " * indent]
     start = indent
+    second = indent + widths[0] + gap if len(cells) > 2 else 4
     for cell, width in zip(cells[:-1], widths, strict=False):
         parts += [cell, " " * (width + gap - cell.width)]
         start += width + gap
-    return line(*parts, cells[-1], hang=start)
+    return line(*parts, cells[-1], hang=start, margin=second)
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[Line]:
@@ -167,7 +172,7 @@ def paint(lines: Iterable[Line], *, width: int | None = None, color: bool = Fals
     shown: list[str] = []
     for one in lines:
         cleaned = [Piece(visible(p.text), p.style) for p in one.pieces]
-        rows = [cleaned] if width is None else _wrapped(cleaned, one.hang, width)
+        rows = [cleaned] if width is None else _wrapped(cleaned, one, width)
         shown += [_painted(row, color).replace(GLUE, " ").rstrip() for row in rows]
     return "".join(f"{row}\n" for row in shown)
 
@@ -192,16 +197,18 @@ def _coded(run: Piece) -> str:
     return f"\x1b[{run.style}m{text}\x1b[0m{run.text[len(text) :]}"
 
 
-def _wrapped(pieces: Iterable[Piece], hang: int, width: int) -> list[list[Piece]]:
+def _wrapped(pieces: Iterable[Piece], whole: Line, width: int) -> list[list[Piece]]:
     """Rows of pieces, broken at spaces only; a word longer than the width stands alone."""
-    hang = hang if hang <= width * 2 // 3 else 4
+    most = width * 2 // 3
+    narrow = min(whole.margin, whole.hang) if whole.margin <= most else min(4, whole.hang)
+    hang = whole.hang if whole.hang <= most else narrow
     rows: list[list[Piece]] = [[]]
     used, filled = 0, False
     for word in _words(pieces):
         length = sum(len(p.text) for p in word)
         blank = not word[0].text.strip()
         if used + length > width and filled and not blank:
-            margin = hang if hang + length <= width else min(hang, 4)
+            margin = hang if hang + length <= width else narrow
             rows.append([Piece(" " * margin)])
             used, filled = margin, False
         rows[-1] += word

@@ -174,6 +174,11 @@ def test_columns_are_aligned_and_the_last_wraps_under_itself() -> None:
     assert paint(rows, width=25).splitlines()[1] == "           column is long"
 
 
+def test_a_column_too_deep_to_wrap_under_itself_wraps_under_the_second() -> None:
+    rows = grid([["if", "a rather long condition", "unknown for now"]], indent=1, gap=2)
+    assert paint(rows, width=34).splitlines()[1] == "     unknown for now"
+
+
 def test_words_are_never_broken() -> None:
     text = line("a ", "flashinfer_sparse_mla_sm120 ", f"one{GLUE}two", hang=2)
     rows = paint([text], width=12).splitlines()
