@@ -6,7 +6,7 @@ import msgspec
 
 from selector.domains import Domain, Value
 from selector.errors import ContradictionError, ValueRefusedError
-from selector.fields import ABSENT, UNSET, Field
+from selector.fields import ABSENT, REQUEST_FIELDS, UNSET, Field
 from selector.manifest import Manifest, Measure
 from selector.rules import Answer, Question
 from selector.values import Device, Facts, Layer, Request
@@ -25,6 +25,17 @@ class BatchTotals(msgspec.Struct, frozen=True):
     seq_len: int
     context_len: int
 
+    def joined(self, others: BatchTotals | None) -> BatchTotals:
+        """The totals of these prefills and others."""
+        if others is None:
+            return self
+        return BatchTotals(
+            self.num_prefills + others.num_prefills,
+            max(self.query_len, others.query_len),
+            max(self.seq_len, others.seq_len),
+            max(self.context_len, others.context_len),
+        )
+
 
 def ask(
     manifest: Manifest,
@@ -41,8 +52,17 @@ def ask(
         layer: what the model needs; a feature that is missing is off.
         facts: what is installed.
         closed_world: what is unknown is taken not to be there, instead of "maybe".
+
+    Raises:
+        ContradictionError: sizes that cannot all hold.
+        ValueRefusedError: the layer says what the device, the request or the manifest says.
     """
     words = manifest.vocabulary
+    changing = {*REQUEST_FIELDS, *(m.name for m in manifest.measures)}
+    others = {"platform", "capability", *changing, *manifest.facts, *manifest.derive}
+    for name in layer.fields:
+        if name in others:
+            raise ValueRefusedError(f"{name} is no field of a layer; something else says it")
     code = device.code
     values: dict[str, Value | Domain] = dict(layer.fields)
     values["platform"] = words.fields["platform"].read(device.platform)
@@ -56,12 +76,11 @@ def ask(
         values.setdefault(name, 1)
     _derive_sizes(layer, values)
     for name, kind in manifest.facts.items():
-        known = facts.values.get(name)
-        if kind == "boolean" and name in facts.values:
-            values[name] = bool(known)
+        if kind == "boolean" and (name in facts.values or closed_world):
+            values[name] = bool(facts.values.get(name))
     if closed_world:
         for field in words.fields.values():
-            if field.name not in values and field.name not in manifest.derive:
+            if field.name not in values and field.name not in others:
                 _close(field, values)
     return _derive(manifest, Question(words, values))
 
@@ -82,9 +101,17 @@ def _derive_sizes(layer: Layer, values: dict[str, Value | Domain]) -> None:
     if layer.get("mla") is True and isinstance(latent, int) and isinstance(rope, int):
         values.setdefault("head_size", latent + rope)
     for flag, size in (("dcp", "dcp_size"), ("pcp", "pcp_size")):
-        number = values[size]
-        if layer.get(flag) is None and isinstance(number, int):
-            values[flag] = number > 1
+        if layer.get(flag) is None:
+            values[flag] = _is_several(values[size])
+
+
+def _is_several(number: Value | Domain) -> bool | Domain:
+    if not isinstance(number, Domain):
+        return isinstance(number, int) and number > 1
+    several = Domain.between(2, None)
+    if (number & several).is_empty():
+        return False
+    return True if number <= several else Domain.of(True, False)
 
 
 def _close(field: Field, values: dict[str, Value | Domain]) -> None:
@@ -159,18 +186,32 @@ def with_request(manifest: Manifest, question: Question, request: Request) -> Qu
     return _derive(manifest, question.plus(values))
 
 
-def with_batch(manifest: Manifest, question: Question, totals: BatchTotals) -> Question:
-    """The question as rules of scope ``batch`` see it."""
+def with_batch(
+    manifest: Manifest, question: Question, least: BatchTotals, most: BatchTotals | None = None
+) -> Question:
+    """The question as rules of scope ``batch`` see it.
+
+    Args:
+        manifest: gives the measures and the derived values.
+        question: what is the same for all requests.
+        least: the requests that are prefills for certain.
+        most: those and the ones that may be; the same, when ``None``.
+    """
+    most = most or least
     values: dict[str, Value | Domain] = {
-        "num_prefills": totals.num_prefills,
-        "query_len": totals.query_len,
-        "seq_len": totals.seq_len,
-        "context_len": totals.context_len,
-        "has_context": totals.context_len > 0,
+        name: _span(getattr(least, name), getattr(most, name))
+        for name in ("num_prefills", "query_len", "seq_len", "context_len")
     }
+    context = Domain.of(least.context_len > 0, most.context_len > 0)
+    only = context.only()
+    values["has_context"] = context if only is None else only
     for measure in manifest.measures:
-        values[measure.name] = mask_words(measure, totals)
+        values[measure.name] = _span(mask_words(measure, least), mask_words(measure, most))
     return _derive(manifest, question.plus(values))
+
+
+def _span(low: int, high: int) -> Value | Domain:
+    return low if low == high else Domain.between(low, high)
 
 
 def mask_words(measure: Measure, totals: BatchTotals) -> int:

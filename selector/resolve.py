@@ -77,7 +77,7 @@ def resolve_batch(
     """The resolutions of requests that run together, in order.
 
     Rules of scope ``batch`` see the longest prefill among the requests with the same prefill
-    backend.
+    backend. Of a request that may be a decode, ``path`` is what it takes if it is none.
 
     Raises:
         ContradictionError: a length is unknown.
@@ -87,15 +87,24 @@ def resolve_batch(
         raise ContradictionError("a batch needs query_len and seq_len of every request")
     alone = [resolve(manifest, device, question, facts, r, policy) for r in requests]
     phases = _split(manifest, alone)
-    prefills: dict[str | None, list[Request]] = {}
+    sure: dict[str | None, list[Request]] = {}
+    maybe: dict[str | None, list[Request]] = {}
     for mine, phase in zip(alone, phases, strict=True):
         if phase is not Phase.DECODE:
-            prefills.setdefault(mine.prefill.backend, []).append(mine.request)
-    together = {name: with_batch(manifest, question, _totals(r)) for name, r in prefills.items()}
+            maybe.setdefault(mine.prefill.backend, []).append(mine.request)
+        if phase is Phase.PREFILL or mine.decode.backend is None:
+            sure.setdefault(mine.prefill.backend, []).append(mine.request)
+    most = {name: _totals(requests_) for name, requests_ in maybe.items()}
+    least = {name: _totals(requests_) for name, requests_ in sure.items()}
     answers: list[Resolution] = []
     for mine, phase in zip(alone, phases, strict=True):
-        asked = with_request(manifest, question, mine.request)
-        batch = asked if phase is Phase.DECODE else together[mine.prefill.backend]
+        batch = asked = with_request(manifest, question, mine.request)
+        if phase is not Phase.DECODE:
+            name = mine.prefill.backend
+            certain = least.get(name)
+            if certain is None or mine.request not in sure[name]:
+                certain = _totals([mine.request]).joined(certain)
+            batch = with_batch(manifest, question, certain, most[name])
         path, paths = _prefill_path(manifest, mine.prefill, phase, mine.decode, asked, batch)
         prefill = msgspec.structs.replace(mine.prefill, path=path, paths=paths)
         answers.append(msgspec.structs.replace(mine, phase=phase, prefill=prefill))

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from selector import Layer, ManifestError, Outcome, Phase, Selector
+from selector import Layer, ManifestError, Outcome, Phase, Request, Selector
 from selector.binding import Bound
 from selector.loading import loads
 from selector.models import load_model, shard
@@ -146,3 +146,16 @@ def test_a_dense_path_under_another_name_is_gated_too() -> None:
     entries[SM120] = msgspec.structs.replace(entry, prefill_paths=paths)
     changed = Selector(msgspec.structs.replace(selector.manifest, entries=entries))
     assert bound(changed).resolve(2048, 2048).prefill.path == "sparse_mqa"
+
+
+def test_what_is_unknown_of_one_request_is_unknown_for_its_batch() -> None:
+    """With heads unknown, 200 new tokens may be a decode; then 1,000 alone may run densely."""
+    fields = {k: v for k, v in glm().fields.items() if k not in ("num_heads", "gqa_group")}
+    requests = [Request(1000, 1000), Request(200, 5000)]
+    first, second = Selector.load().bind("9.0", Layer(fields)).resolve_batch(requests)
+    assert (first.prefill.path, set(first.prefill.paths)) == (None, {"dense_mha", "sparse_mqa"})
+    assert (second.phase, second.prefill.path) == (None, "sparse_mqa")
+    for heads, path in ((8, "sparse_mqa"), (64, "dense_mha")):
+        layer = Layer(fields).replace(num_heads=heads)
+        known = Selector.load().bind("9.0", layer).resolve_batch(requests)
+        assert known[0].prefill.path == path
