@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from operator import index
 from typing import Literal
 
 import msgspec
@@ -41,6 +42,9 @@ Type = Literal["boolean", "integer", "name", "capability", "presence"]
 Role = Literal["core", "feature", "context"]
 
 UNSET, ABSENT = "unset", "absent"
+
+MOST = 10**15
+"""No size or length is larger: what is, is a mistake."""
 _SYMBOLS = (UNSET, ABSENT)
 
 KV_DTYPES = (
@@ -112,6 +116,11 @@ class Field(msgspec.Struct, frozen=True):
         Raises:
             ValueRefusedError: the input is not of the field's type or not in its vocabulary.
         """
+        if isinstance(raw, Domain):
+            if raw.is_empty() or not raw <= self.universe():
+                raise self._refuse(show_domain(self, raw))
+            only = raw.only()
+            return raw if only is None else only
         if raw is None or raw in (UNSET, ABSENT):
             symbol = raw if isinstance(raw, str) else (self.symbols[0] if self.symbols else None)
             if symbol in self.symbols:
@@ -145,18 +154,18 @@ class Field(msgspec.Struct, frozen=True):
             return self._read_boolean(raw)
 
     def _read_integer(self, raw: object) -> Value | Domain:
-        if isinstance(raw, bool) and UNSET in self.symbols:  # has_sliding_window=true
-            return Domain.between(max(1, self.low), None) if raw else UNSET
-        if isinstance(raw, str) and UNSET in self.symbols and raw.lower() in ("true", "false"):
-            return self._read_integer(raw.lower() == "true")
-        number = raw
-        if (isinstance(raw, float) and raw.is_integer()) or (
-            isinstance(raw, str) and re.fullmatch(r"-?\d{1,18}", raw)
-        ):
-            number = int(raw)
-        if isinstance(number, bool) or not isinstance(number, int) or number < self.low:
+        if self.role == "feature" and str(raw).lower() in ("true", "false"):
+            wanted = str(raw).lower() == "true"  # has_sliding_window=true
+            return Domain.between(max(1, self.low), None) if wanted else self._off(raw)
+        number = whole(raw)
+        if number is None or not self.low <= number <= MOST:
             raise self._refuse(raw)
         return number
+
+    def _off(self, raw: object) -> Value:
+        if self.off is None:
+            raise self._refuse(raw)
+        return self.off
 
     def _read_name(self, raw: object) -> str:
         text = str(raw)
@@ -186,8 +195,24 @@ class Field(msgspec.Struct, frozen=True):
         return ValueRefusedError(f"{self.name} {shown} is not {allowed}{hint}")
 
 
+def whole(raw: object) -> int | None:
+    """The whole number that an input is; ``None`` when it is none. ``True`` is none."""
+    if isinstance(raw, bool):
+        return None
+    if isinstance(raw, str):
+        return int(raw) if re.fullmatch(r"-?[0-9]{1,18}", raw) else None
+    if isinstance(raw, float):
+        return int(raw) if raw.is_integer() else None
+    try:
+        return index(raw)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
 def one_line(raw: object) -> str:
     """What an error shows of an input: its first 60 characters, on one line."""
+    if isinstance(raw, int) and abs(raw) > MOST:
+        return "of that many digits"  # Python does not write out the longest
     return " ".join(str(raw).split())[:60]
 
 
@@ -351,6 +376,10 @@ BUILTIN: tuple[Field, ...] = (
     Field("has_context", "boolean", "context", "Request: whether any token is cached already."),
     _size("num_prefills", "Batch: requests that are prefills.", low=0),
 )
+
+
+REQUEST_FIELDS = frozenset({"query_len", "seq_len", "context_len", "has_context", "num_prefills"})
+"""Fields that change with each request, as measures do: no layer says them."""
 
 
 class Vocabulary:

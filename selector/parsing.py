@@ -14,6 +14,7 @@ from selector.domains import ANY, EMPTY, Domain, Value
 from selector.errors import AttnselError, UnknownFieldError
 from selector.fields import (
     BUILTIN,
+    REQUEST_FIELDS,
     UNSET,
     Field,
     Vocabulary,
@@ -23,12 +24,9 @@ from selector.fields import (
     parse_capability_set,
 )
 from selector.rules import Allowed, Bound, Constraint, FirstMatch, Rule, Test, When
-from selector.values import Position
+from selector.values import Code, Position
 
 __all__ = ["Parser", "locate", "vocabulary_of"]
-
-REQUEST_FIELDS = frozenset({"query_len", "seq_len", "context_len", "has_context", "num_prefills"})
-"""Fields that change with each request, beside measures: no bound may be taken from them."""
 
 KINDS = ("mla", "sparse")
 """Fields that an entry states beside ``accepts``, for both phases and once."""
@@ -181,6 +179,11 @@ class Parser:
     def constraint(self, raw: Mapping, code: str = "") -> Constraint:
         """A constraint or space rule."""
         require = raw.get("require", {})
+        if raw.get("code") in set(Code):
+            at = raw.values_at["code"]
+            self.document.report(
+                "CAP011", at, f"code {raw['code']} is the resolver's own", "rename it"
+            )
         return Constraint(
             when=self.when(raw),
             require=self.when(raw, "require"),

@@ -15,11 +15,12 @@ import msgspec
 
 from selector.domains import Domain, Value
 from selector.errors import ContradictionError, ValueRefusedError
-from selector.fields import Vocabulary, parse_capability
+from selector.fields import MOST, Vocabulary, capability_text, one_line, parse_capability, whole
 
 __all__ = [
     "Candidate",
     "Choice",
+    "Code",
     "Coercion",
     "Condition",
     "Device",
@@ -72,6 +73,20 @@ class Severity(StrEnum):
     NOTE = "note"
 
 
+class Code(StrEnum):
+    """The resolver's own codes of rejections; a manifest's constraints cannot use them.
+
+    A field that is refused has its name in capitals as code; a constraint has its own.
+    """
+
+    PHASE = "PHASE"
+    NOT_INSTALLED = "NOT_INSTALLED"
+    VERSION = "VERSION"
+    DENIED = "DENIED"
+    PINNED = "PINNED"
+    JOINT = "JOINT"
+
+
 class Position(NamedTuple):
     """A place in a file: line and column count from 1."""
 
@@ -104,13 +119,22 @@ class Device(msgspec.Struct, frozen=True):
 
     Attributes:
         platform: ``cuda``, ``rocm``, ``cpu``, …
-        capability: compute capability as ``"major.minor"``; ``None`` where there is none.
+        capability: compute capability as ``"major.minor"``; ``None`` where there is none. Other
+            spellings (``sm120``) are normalised.
         product: the product name asked for, if any.
+
+    Raises:
+        ValueRefusedError: the capability is none.
     """
 
     platform: str
     capability: str | None = None
     product: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.capability is not None:
+            code = parse_capability(str(self.capability))
+            msgspec.structs.force_setattr(self, "capability", capability_text(code))
 
     @property
     def code(self) -> int | None:
@@ -133,6 +157,9 @@ class Layer(msgspec.Struct, frozen=True):
 
     fields: Mapping[str, Value | Domain]
 
+    def __hash__(self) -> int:
+        return hash(frozenset(self.fields.items()))
+
     @classmethod
     def of(cls, vocabulary: Vocabulary | None = None, /, **values: object) -> Layer:
         """A layer from field values; vLLM's spellings are accepted.
@@ -152,8 +179,11 @@ class Layer(msgspec.Struct, frozen=True):
         for name, raw in values.items():
             field = words.field(name)
             value = field.read(raw)
-            if field.name in read and read[field.name] != value:
-                raise ContradictionError(f"{field.name} is given twice, with different values")
+            if field.name in read:
+                both = _as_set(read[field.name]) & _as_set(value)
+                if both.is_empty():
+                    raise ContradictionError(f"{field.name} is given twice, with different values")
+                value = field.read(both)
             read[field.name] = value
         return cls(MappingProxyType(read))
 
@@ -165,6 +195,10 @@ class Layer(msgspec.Struct, frozen=True):
     def get(self, name: str) -> Value | Domain | None:
         """The value of a field, or ``None`` when it is unknown."""
         return self.fields.get(name)
+
+
+def _as_set(value: Value | Domain) -> Domain:
+    return value if isinstance(value, Domain) else Domain.of(value)
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -181,12 +215,16 @@ class Request(msgspec.Struct, frozen=True):
     speculative_tokens: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("query_len", "seq_len"):
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-                raise ValueRefusedError(f"{name} {str(value)[:40]} is not a whole number")
-            if value is not None and value < 1:
+        for name in ("query_len", "seq_len", "speculative_tokens"):
+            raw = getattr(self, name)
+            if raw is None:
+                continue
+            value = None if isinstance(raw, str | float) else whole(raw)
+            if value is None or abs(value) > MOST:
+                raise ValueRefusedError(f"{name} {one_line(raw)} is not a whole number")
+            if value < 1 and name != "speculative_tokens":
                 raise ContradictionError(f"{name} {value} is not at least 1")
+            msgspec.structs.force_setattr(self, name, value)
         if self.speculative_tokens < 0:
             raise ContradictionError(f"speculative_tokens {self.speculative_tokens} is negative")
         if None not in (self.query_len, self.seq_len) and self.query_len > self.seq_len:  # type: ignore[operator]
@@ -203,6 +241,9 @@ class Facts(msgspec.Struct, frozen=True):
     """
 
     values: Mapping[str, str | bool | None] = MappingProxyType({})
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self.values.items()))
 
 
 class Policy(msgspec.Struct, frozen=True):
@@ -227,6 +268,10 @@ class Policy(msgspec.Struct, frozen=True):
                 'deny maps backends to reasons, such as {"flashinfer_fa3": "driver bug"}'
             )
 
+    def __hash__(self) -> int:
+        forced = (self.backend, self.prefill_backend, self.decode_backend)
+        return hash((frozenset(self.deny.items()), *forced))
+
     def forced(self, phase: Phase) -> str | None:
         """The backend forced in a phase, if one is."""
         one = self.prefill_backend if phase is Phase.PREFILL else self.decode_backend
@@ -245,8 +290,7 @@ class Rejection(msgspec.Struct, frozen=True):
     """One reason why a candidate cannot be used.
 
     Attributes:
-        code: stable; the field's name in capitals, a constraint's own code, or one of
-            ``PHASE``, ``NOT_INSTALLED``, ``VERSION``, ``DENIED``, ``PINNED``, ``JOINT``.
+        code: stable; the field's name in capitals, a constraint's own code, or a :class:`Code`.
         position: where the manifest says so.
         field: the field refused, if it is one field.
         observed: its value, as text.
@@ -292,7 +336,7 @@ class Coercion(msgspec.Struct, frozen=True):
 
 
 class PathOff(msgspec.Struct, frozen=True):
-    """A prefill path whose rule matched but that the entry, or the layer, switches off."""
+    """A dense prefill path that the chosen entry, or the layer, switches off."""
 
     backend: str
     path: str
