@@ -18,6 +18,7 @@ from selector.manifest import Entry, Joint, Manifest
 from selector.rules import Answer, FirstMatch, Match, Question, Rule, When
 from selector.values import (
     Choice,
+    Code,
     Condition,
     Outcome,
     Phase,
@@ -236,7 +237,7 @@ class _Pairs:
         mine, other = entries if phase is Phase.PREFILL else entries[::-1]
         runs = "decode" if phase is Phase.PREFILL else "prefill"
         return Rejection(
-            code="JOINT",
+            code=Code.JOINT,
             position=agreement.joint.position,
             field=agreement.shared,
             observed=self._text(agreement.shared, mine),

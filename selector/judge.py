@@ -10,7 +10,17 @@ from collections.abc import Iterator
 from selector.domains import Domain, Value
 from selector.manifest import Entry, Manifest
 from selector.rules import Answer, FirstMatch, Question, Test
-from selector.values import Condition, Facts, Outcome, Phase, Policy, Position, Rejection, Verdict
+from selector.values import (
+    Code,
+    Condition,
+    Facts,
+    Outcome,
+    Phase,
+    Policy,
+    Position,
+    Rejection,
+    Verdict,
+)
 
 __all__ = ["Judged", "coerced", "judge_all"]
 
@@ -54,18 +64,18 @@ def _judge(
 ) -> Verdict:
     """What an entry says to a question in a phase, by itself."""
     if entry.name in policy.deny:
-        return _one(Outcome.DENIED, "DENIED", entry.position, policy.deny[entry.name])
+        return _one(Outcome.DENIED, Code.DENIED, entry.position, policy.deny[entry.name])
     conditions: list[Condition] = []
     for denial in manifest.deny:
         if denial.backend == entry.name:
             answer = denial.when.answer(asked)
             if answer is Answer.YES:
-                return _one(Outcome.DENIED, "DENIED", denial.position, denial.reason)
+                return _one(Outcome.DENIED, Code.DENIED, denial.position, denial.reason)
             if answer is Answer.MAYBE:
                 conditions += [test.counter(asked) for test in denial.when.doubtful(asked)]
     spec = entry.phases.get(phase)
     if spec is None:
-        return _one(Outcome.UNSUPPORTED, "PHASE", entry.position, f"does not serve {phase}")
+        return _one(Outcome.UNSUPPORTED, Code.PHASE, entry.position, f"does not serve {phase}")
     refused: list[Rejection] = []
     for accepted in spec.accepts.values():
         _judge_field(accepted, effective, refused, conditions)
@@ -79,7 +89,7 @@ def _judge(
     if refused:
         return Verdict(Outcome.UNSUPPORTED, (*refused, *missing))
     if spec.disabled:
-        return _one(Outcome.PINNED, "PINNED", spec.position, spec.rationale or "")
+        return _one(Outcome.PINNED, Code.PINNED, spec.position, spec.rationale or "")
     if missing:
         return Verdict(Outcome.UNAVAILABLE, tuple(missing))
     outcome = Outcome.CONDITIONAL if conditions else Outcome.ELIGIBLE
@@ -125,7 +135,7 @@ def _missing(entry: Entry, facts: Facts, conditions: list[Condition]) -> Iterato
         seen = facts.values[need.fact]
         if seen is None or seen is False:
             yield Rejection(
-                code="NOT_INSTALLED",
+                code=Code.NOT_INSTALLED,
                 position=need.position,
                 field=need.fact,
                 observed="not installed" if seen is None else "false",
@@ -133,7 +143,7 @@ def _missing(entry: Entry, facts: Facts, conditions: list[Condition]) -> Iterato
             )
         elif need.specifier and not SpecifierSet(need.specifier).contains(str(seen), True):
             yield Rejection(
-                code="VERSION",
+                code=Code.VERSION,
                 position=need.position,
                 field=need.fact,
                 observed=str(seen),

@@ -228,28 +228,28 @@ def _may_be_dense(entry: Entry, asked: Question) -> Answer:
 
 
 def _paths_off(manifest: Manifest, backend: str | None, asked: Question) -> Iterator[PathOff]:
-    """Yields the dense path of the chosen prefill backend when something switches it off."""
+    """Yields the dense paths of the chosen prefill backend that something switches off."""
     entry = manifest.entries.get(backend or "")
     if entry is None or not entry.sparse:
         return
+    dense = dict.fromkeys(r.path for r in entry.prefill_paths if r.path != SPARSE_PATH)
+    position = entry.dense_prefill_at or entry.position
     if entry.dense_prefill is False:
-        yield PathOff(
-            backend=entry.name,
-            path="dense_mha",
-            outcome=Outcome.PINNED if "dense_prefill" in entry.pinned else Outcome.UNSUPPORTED,
-            position=entry.dense_prefill_at or entry.position,
-            rationale=entry.rationale or "",
-            evidence=entry.evidence,
-            revisit_when=entry.revisit_when,
-        )
+        pinned = "dense_prefill" in entry.pinned
+        for path in dense or ("dense_mha",):
+            yield PathOff(
+                backend=entry.name,
+                path=path,
+                outcome=Outcome.PINNED if pinned else Outcome.UNSUPPORTED,
+                position=position,
+                rationale=entry.rationale or "",
+                evidence=entry.evidence,
+                revisit_when=entry.revisit_when,
+            )
     elif asked.known("dense_prefill") is False:
-        yield PathOff(
-            backend=entry.name,
-            path="dense_mha",
-            outcome=Outcome.UNSUPPORTED,
-            position=entry.dense_prefill_at or entry.position,
-            rationale="the layer's own contract: its prefill may not be computed densely",
-        )
+        why = "the layer's own contract: its prefill may not be computed densely"
+        for path in dense:
+            yield PathOff(entry.name, path, Outcome.UNSUPPORTED, position, why)
 
 
 def _coercions(entry: Entry, asked: Question) -> Iterator[Coercion]:

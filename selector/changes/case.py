@@ -13,6 +13,7 @@ from selector.manifest import Manifest, Priority
 from selector.values import (
     Candidate,
     Choice,
+    Code,
     Device,
     Facts,
     Layer,
@@ -116,7 +117,7 @@ class Case(msgspec.Struct, frozen=True):
             for candidate in self.resolution.candidates
             for verdict in (candidate.prefill, candidate.decode)
             for rejection in verdict.rejections
-            if rejection.code == "NOT_INSTALLED"
+            if rejection.code == Code.NOT_INSTALLED
             and rejection.field
             and rejection.field not in known
         )

@@ -17,7 +17,7 @@ from selector.fields import BUILTIN, Field, show
 from selector.judge import coerced
 from selector.manifest import Entry, Manifest
 from selector.rules import Answer, Constraint, FirstMatch, Question, Test
-from selector.values import Layer, Phase, Rejection, Request
+from selector.values import Code, Layer, Phase, Rejection, Request
 
 __all__ = ["Kind", "Option", "immovable", "options"]
 
@@ -73,9 +73,9 @@ class Option(NamedTuple):
 
 def immovable(rejection: Rejection, manifest: Manifest, inquiry: Inquiry) -> bool:
     """Whether nothing that the asker can change mends this rejection."""
-    if rejection.code == "DENIED":
+    if rejection.code == Code.DENIED:
         return rejection.reason not in inquiry.policy.deny.values()
-    if rejection.code in ("PHASE", "PINNED", "JOINT"):
+    if rejection.code in (Code.PHASE, Code.PINNED, Code.JOINT):
         return True
     return rejection.field in _FIXED or rejection.field in manifest.derive
 
@@ -92,7 +92,7 @@ def options(
     manifest = selector.manifest
     if immovable(rejection, manifest, inquiry):
         return ()
-    if rejection.code == "DENIED":
+    if rejection.code == Code.DENIED:
         return (_allow(entry.name),)
     if rejection.field in manifest.facts:
         return tuple(_installs(rejection, manifest))

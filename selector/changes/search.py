@@ -24,7 +24,7 @@ from selector.changes.case import (
 from selector.changes.options import Kind, Option, immovable, options
 from selector.devices import known_capabilities
 from selector.errors import AttnselError
-from selector.values import Candidate, Device, Phase, Policy, Position, Rejection, Resolution
+from selector.values import Candidate, Code, Device, Phase, Policy, Position, Rejection, Resolution
 
 __all__ = ["Change", "Kind", "Prospect", "Remedy", "Way", "elsewhere", "remedy", "unforced", "ways"]
 
@@ -122,7 +122,7 @@ def ways(case: Case, selector: Selector) -> list[Way]:
 def _refused(resolution: Resolution, candidate: Candidate) -> bool:
     needed = resolution.needed
     verdicts = [verdict_of(candidate, phase) for phase in needed]
-    served = [v for v in verdicts if all(r.code != "PHASE" for r in v.rejections)]
+    served = [v for v in verdicts if all(r.code != Code.PHASE for r in v.rejections)]
     return not served or any(v.outcome not in USABLE for v in served)
 
 

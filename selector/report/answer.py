@@ -39,13 +39,7 @@ from selector.report.wording import (
     reasons,
     uncapitalised,
 )
-from selector.values import (
-    Choice,
-    Outcome,
-    PathOff,
-    Phase,
-    Resolution,
-)
+from selector.values import Choice, Code, Outcome, PathOff, Phase, Resolution
 
 __all__ = ["answer_lines", "choice_lines", "condition_lines", "lacking_words"]
 
@@ -141,7 +135,7 @@ def lacking_words(case: Case, manifest: Manifest, phase: Phase) -> str:
     forced = forced_in(case, manifest, phase)
     if forced is not None:
         said = verdict_of(candidate_of(case.resolution, forced), phase).rejections
-        if any(r.code == "PHASE" for r in said):
+        if any(r.code == Code.PHASE for r in said):
             served = listed(list(manifest.entries[forced].phases), "and")
             return f"{forced} is forced and serves {served} only"
         why = [text for text, _ in reasons(said, case.assumed)]

@@ -30,7 +30,7 @@ from selector.report.text import (
     warn,
 )
 from selector.report.wording import Places, counted, listed, manifest_words
-from selector.values import Phase, Rejection
+from selector.values import Code, Phase, Rejection
 
 __all__ = ["Explanation", "explain", "explanation_json", "explanation_lines"]
 
@@ -41,10 +41,10 @@ _NEVER = (
     ("mla", _KIND),
     ("sparse", _KIND),
     ("attn_type", "never for {}"),
-    ("PINNED", "switched off"),
-    ("DENIED", "denied"),
-    ("PHASE", "other phase"),
-    ("JOINT", "other KV cache"),
+    (Code.PINNED, "switched off"),
+    (Code.DENIED, "denied"),
+    (Code.PHASE, "other phase"),
+    (Code.JOINT, "other KV cache"),
 )
 
 
@@ -193,7 +193,7 @@ def _covered(prospect: Prospect, case: Case) -> tuple[list[Rejection], list[Reje
     said: list[Rejection] = []
     left: list[Rejection] = []
     for rejection in dict.fromkeys(r for v in verdicts for r in v.rejections):
-        if rejection.code == "DENIED" and "deny" in changed:
+        if rejection.code == Code.DENIED and "deny" in changed:
             continue
         (said if rejection.field in changed else left).append(rejection)
     return said, left

@@ -11,7 +11,7 @@ from selector.manifest import Manifest
 from selector.report.layers import group_words
 from selector.report.refusals import no_platform
 from selector.report.wording import Places, capabilities_words, listed, reasons, with_separators
-from selector.values import Phase
+from selector.values import Code, Phase
 
 __all__ = ["change_words", "failure_words", "help_words", "remedy_words"]
 
@@ -85,7 +85,7 @@ def _forced_words(case: Case, name: str, of: str, manifest: Manifest, places: Pl
     """That the forced backend cannot run the phases that are lacking, and why."""
     missing = case.resolution.missing
     said = verdict_of(candidate_of(case.resolution, name), missing[0]).rejections
-    if any(r.code == "PHASE" for r in said):
+    if any(r.code == Code.PHASE for r in said):
         served = listed(list(manifest.entries[name].phases), "and")
         return f"{name} is forced and serves {served} only: no {listed(missing, 'and')} {of}"
     denied = case.inquiry.policy.deny.values()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from selector.domains import Domain
+from selector.domains import Domain, Value
 from selector.fields import BUILTIN, Field, show, show_domain
 from selector.report.text import BLANK, Line, Part, faint, grid, joined, line, strong, warn
 from selector.report.wording import counted, kind_words
@@ -55,14 +55,18 @@ def _group_json(group: LayerGroup) -> dict[str, Any]:
     return {
         "name": group.name,
         "count": group.count,
-        "layer": {name: _plain(value) for name, value in group.layer.fields.items()},
+        "layer": {name: _plain(name, value) for name, value in group.layer.fields.items()},
         "origins": {name: origin.value for name, origin in group.origins.items()},
         "keys": dict(group.keys),
     }
 
 
-def _plain(value: object) -> object:
-    return value if isinstance(value, bool | int | str) else str(value)
+def _plain(name: str, value: Value | Domain) -> Value:
+    """A value as it is; a set of values in words."""
+    if not isinstance(value, Domain):
+        return value
+    field = next((f for f in BUILTIN if f.name == name), None)
+    return str(value) if field is None else show_domain(field, value)
 
 
 def models_json(models: Sequence[Model]) -> dict[str, Any]:

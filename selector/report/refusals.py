@@ -16,7 +16,7 @@ from selector.report.wording import (
     ordinal,
     reasons,
 )
-from selector.values import Candidate, Outcome, Phase, Position, Rejection, Verdict
+from selector.values import Candidate, Code, Outcome, Phase, Position, Rejection, Verdict
 
 __all__ = ["Refusals", "Row", "no_platform"]
 
@@ -243,4 +243,4 @@ def _nearness(verdicts: Collection[Verdict]) -> tuple[bool, int, int]:
 
 
 def _is_unserved(verdict: Verdict) -> bool:
-    return any(r.code == "PHASE" for r in verdict.rejections)
+    return any(r.code == Code.PHASE for r in verdict.rejections)

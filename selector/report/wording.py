@@ -9,6 +9,7 @@ from itertools import groupby
 from selector.devices import known_capabilities
 from selector.fields import close_matches
 from selector.values import (
+    Code,
     Coercion,
     Condition,
     Device,
@@ -163,11 +164,11 @@ def rejection_words(
         brief: leave out the manifest's own words where values say enough.
     """
     reason = rejection.reason
-    if rejection.code == "DENIED":
+    if rejection.code == Code.DENIED:
         return f"denied: {reason}"
-    if rejection.code == "PINNED":
+    if rejection.code == Code.PINNED:
         return f"switched off: {reason}"
-    if rejection.code == "PHASE":
+    if rejection.code == Code.PHASE:
         return reason or "phase not served"
     fact = _fact(rejection, assumed)
     if reason == "not stated":
@@ -181,7 +182,7 @@ def _fact(rejection: Rejection, assumed: Collection[str]) -> str:
     """What was seen; what is allowed."""
     seen, allowed = rejection.observed or "", rejection.allowed or ""
     field = rejection.field or ""
-    if rejection.code in ("NOT_INSTALLED", "VERSION"):
+    if rejection.code in (Code.NOT_INSTALLED, Code.VERSION):
         if field in assumed:
             seen = "unknown, taken as not installed"
         return f"{field} {seen}; needs {allowed}"
@@ -190,7 +191,7 @@ def _fact(rejection: Rejection, assumed: Collection[str]) -> str:
     if field in _RUNS_ON:
         return f"{_label(field)} {seen}; has {capabilities_words(allowed)}"
     if field:
-        verb = "must be" if rejection.code == "JOINT" else "accepts"
+        verb = "must be" if rejection.code == Code.JOINT else "accepts"
         return with_separators(f"{field} {seen}; {verb} {allowed}{_nearest_words(rejection)}")
     return with_separators(f"{seen}: {allowed}" if seen else allowed)
 
