@@ -85,11 +85,17 @@ class Document:
         finding = Finding(at.file, at.line, at.column, code, severity, message, fix)
         if any(_key(known) == _key(finding) for known in self.findings):
             return
+        if code == "CAP004" and self._is_trap(at):
+            return  # a scalar that YAML versions read differently is one mistake, not two
         if len(self.findings) == LIMITS.findings:
             message = f"only the first {LIMITS.findings} findings are shown"
             fix = "correct these and look again"
             finding = Finding(at.file, at.line, at.column, "CAP006", Severity.NOTE, message, fix)
         self.findings.append(finding)
+
+    def _is_trap(self, at: Position) -> bool:
+        place = (at.file, at.line, at.column)
+        return any(f.code == "CAP005" and (f.file, f.line, f.column) == place for f in self.findings)
 
     @property
     def full(self) -> bool:

@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 
 README = Path(__file__).parent.parent / "README.md"
-BLOCK = re.compile(r"(^    \$ (attnsel resolve .*)\n)((?:    .*\n|\n(?=    )|<!--.*-->\n)*)", re.MULTILINE)
+BLOCK = re.compile(
+    r"(^    \$ (attnsel resolve .*)\n)((?:    .*\n|\n(?=    )|<!--.*-->\n)*)", re.MULTILINE
+)
 
 
 def answer(command: str) -> str:

@@ -70,9 +70,27 @@ def put_answer(schema: dict[str, Any]) -> None:
     definitions |= {name: parts[name] for name in definitions if name in parts}
 
 
+def put_overlay(schema: dict[str, Any]) -> None:
+    """The manifest's own forms; the changes of an entry need only its name."""
+    manifest = json.loads((SCHEMAS / "manifest.schema.json").read_text())
+    definitions = manifest["$defs"]
+    entry = {k: v for k, v in definitions.pop("entry").items() if k not in ("required", "allOf")}
+    change = {"description": "One entry's changes.", **entry, "required": ["name"]}
+    schema["$defs"] = {**definitions, "change": change}
+    properties = schema["properties"]
+    for key in ("facts", "priorities", "deny"):
+        about = properties[key]["description"]
+        properties[key] = {**manifest["properties"][key], "description": about}
+    properties["backends"]["items"] = {
+        "description": "One entry's changes.",
+        "$ref": "#/$defs/change",
+    }
+
+
 if __name__ == "__main__":
     write("manifest.schema.json", put_manifest)
     write("layer.schema.json", put_layer)
     write("model.schema.json", put_model)
+    write("overlay.schema.json", put_overlay)
     for name in ("explanation", "inspection", "machine"):
         write(f"{name}.schema.json", put_answer)

@@ -204,9 +204,8 @@ def test_what_a_person_reads(name: str, said: str) -> None:
     assert messages_of(name) == [said]
 
 
-def test_a_trap_says_what_to_write_beside_what_the_field_wants() -> None:
-    assert messages_of("cap004-no-as-a-boolean") == [
-        '25:22: CAP004 "no" is not true or false; write true or false',
+def test_a_trap_is_one_finding_though_the_type_is_wrong_too() -> None:
+    assert messages_of("cap005-no-as-a-boolean") == [
         '25:22: CAP005 no is a boolean in YAML 1.1 and text in 1.2; write false or "no"',
     ]
 
