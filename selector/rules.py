@@ -65,10 +65,6 @@ class Question:
         value = self._values.get(name)
         return value.only() if isinstance(value, Domain) else value
 
-    def given(self, name: str) -> bool:
-        """Whether anything was said about the field."""
-        return name in self._values
-
     def plus(self, values: Mapping[str, Value | Domain]) -> Question:
         """The same question with these fields set."""
         return Question(self.vocabulary, {**self._values, **values})

@@ -850,8 +850,38 @@ def test_what_is_certain_stays_whatever_the_unknown_turns_out_to_be(case: Case) 
                 assert after.phase == before.phase
             if before.decode.decode_threshold is not None:
                 assert after.decode.decode_threshold == before.decode.decode_threshold
-            same = before.prefill.backend == after.prefill.backend
-            if same and (before.phase or Phase.PREFILL) == (after.phase or Phase.PREFILL):
-                assert after.prefill.path is None or after.prefill.path in before.prefill.paths
-                if before.prefill.path is not None:
-                    assert after.prefill.path == before.prefill.path
+        if backends(before) == backends(after):
+            check_path(before, after)
+
+
+@given(cases())
+@hard
+def test_what_is_certain_of_a_batch_stays_too(case: Case) -> None:
+    asked, unknown, sets = case.asked, case.unknown - {"query_len", "seq_len"}, case.sets
+    assume(unknown or sets)
+    manifest = loads(json.dumps(case.tree))
+    requests = [Request(q, s, asked.speculative_tokens) for q, s in case.batch]
+    before = bound_or_assume(manifest, asked, unknown, sets).resolve_batch(requests)
+    for whole in completions(asked, unknown, sets, 8):
+        try:
+            after = bind(manifest, whole).resolve_batch(requests)
+        except ContradictionError:
+            continue
+        if [backends(a) for a in before] != [backends(a) for a in after]:
+            continue  # other prefills run together
+        for one, other in zip(before, after, strict=True):
+            check_path(one, other)
+
+
+def backends(answer: Resolution) -> tuple[str | None, str | None]:
+    return answer.prefill.backend, answer.decode.backend
+
+
+def check_path(before: Resolution, after: Resolution) -> None:
+    """The same backends take the path that was certain, in the phase that was."""
+    if before.phase is not None:
+        assert after.phase == before.phase
+    if (before.phase or Phase.PREFILL) == (after.phase or Phase.PREFILL):
+        assert after.prefill.path is None or after.prefill.path in before.prefill.paths
+        if before.prefill.path is not None:
+            assert after.prefill.path == before.prefill.path
