@@ -94,8 +94,8 @@ class Document:
         self.findings.append(finding)
 
     def _is_trap(self, at: Position) -> bool:
-        place = (at.file, at.line, at.column)
-        return any(f.code == "CAP005" and (f.file, f.line, f.column) == place for f in self.findings)
+        traps = (f for f in self.findings if f.code == "CAP005")
+        return any((f.file, f.line, f.column) == tuple(at) for f in traps)
 
     @property
     def full(self) -> bool:
