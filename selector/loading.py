@@ -334,6 +334,8 @@ class _Builder:
         while rest := {n for n in stuck if not any(n in needed for needed in stuck.values())}:
             stuck = {n: needed for n, needed in stuck.items() if n not in rest}  # only read others
         names = list(stuck)
+        if len(names) > 6:
+            names = [*names[:5], f"{len(names) - 5} more"]
         said = " and ".join(names) + (" need each other" if len(names) > 1 else " needs itself")
         self.document.report("CAP014", stated.keys_at[names[0]], said, "break the cycle")
 

@@ -129,11 +129,15 @@ class Parser:
         self.versions = {name for name, raw in facts.items() if _is_version("facts", raw)}
         self.changing = REQUEST_FIELDS.union(document.tree.get("measures", {}))
         self.bounds: dict[str, list[Position]] = {}
+        self._accepted: dict[int, dict[str, FirstMatch[Test]]] = {}
+        self._lists: dict[tuple[int, str], Allowed] = {}
 
     def knows(self, name: str, at: Position) -> bool:
         """Whether ``name`` is a field; reports it when not."""
         if name in self.words:
             return True
+        if self.document.full:  # looking for what was meant costs time
+            return False
         if name in self.versions:
             message, fix = f'"{name}" is a version and no field', "ask for it under `requires`"
             self.document.report("CAP010", at, message, f'{fix}, as in ">=1.2"')
@@ -194,8 +198,15 @@ class Parser:
         )
 
     def accepts(self, raw: Any) -> dict[str, FirstMatch[Test]]:
-        """Field → the sets that an entry accepts, by first match."""
+        """Field → the sets that an entry accepts, by first match.
+
+        What several entries share by an anchor, or both phases of one, is read once.
+        """
+        if id(raw) in self._accepted:
+            return self._accepted[id(raw)]
         found: dict[str, FirstMatch[Test]] = {}
+        if isinstance(raw, Mapping):
+            self._accepted[id(raw)] = found
         for name, stated in raw.items():
             if not self.knows(name, raw.keys_at[name]):
                 continue
@@ -266,7 +277,10 @@ class Parser:
         if raw == "any":
             return Allowed(ANY)
         if isinstance(raw, Sequence):
-            return self._listed(field, raw)
+            key = (id(raw), field.name)  # the tree is kept: no other node has this id
+            if key not in self._lists:
+                self._lists[key] = self._listed(field, raw)
+            return self._lists[key]
         if isinstance(raw, Mapping):
             return self._range(field, raw)
         return Allowed(self.check_value(field.name, raw, at))

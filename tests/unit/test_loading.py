@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from selector import Phase, Selector
+from selector.document import LIMITS
+from selector.loading import loads
 
 Build = Any  # the fixture of tests/conftest.py
 
@@ -186,3 +188,58 @@ def test_what_an_engine_claims_instead(build: Build) -> None:
     unmoved = {c.backend: [r.code for r in c.prefill.rejections] for c in claimed.candidates}
     assert unmoved["honest"] == ["MLA", "SPARSE", "HEAD_SIZE"]
     assert unmoved["quiet"] == ["HEAD_SIZE", "TP"]
+
+
+# -- many of everything --------------------------------------------------------------------------
+
+
+def test_what_an_anchor_shares_is_read_once() -> None:
+    text = """\
+attnsel: 1
+name: test
+version: "1"
+definitions: {sizes: &sizes [64, 128, {multiple_of: 256}]}
+backends:
+  - &one
+    name: one
+    source: test
+    mla: false
+    sparse: false
+    accepts: {platform: any, capability: any, dtype: any, kv_cache_dtype: any, head_size: *sizes,
+      block_size: any, attn_type: any, num_heads: *sizes}
+    phases: {prefill: {}, decode: {accepts: {head_size: *sizes}}}
+    decode_threshold: 1
+    prefill_paths: [{path: mha, reason: The only way.}]
+  - {<<: *one, name: two}
+"""
+    one, two = loads(text).entries.values()
+    decode = one.phases[Phase.DECODE].accepts
+    sizes = decode["head_size"].rules[0].result.allowed
+    assert one.accepts["head_size"].rules[0].result.allowed is sizes
+    assert two.accepts["head_size"] is one.accepts["head_size"]
+    assert decode["num_heads"].rules[0].result.allowed == sizes  # of another field: read again
+
+
+def test_no_more_is_looked_for_than_is_shown(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def count(word: str, *_: Any) -> list[str]:
+        asked.append(word)
+        return []
+
+    monkeypatch.setattr("selector.fields.close_matches", count)
+    wrong = {f"head_siz{i}": "any" for i in range(5000)}
+    found = build.findings(build.entry(accepts=wrong))
+    assert len(found) == LIMITS.findings + 1
+    assert len(asked) <= LIMITS.findings + 1
+
+
+def test_a_long_cycle_is_a_short_finding(build: Build) -> None:
+    derive = {
+        f"d{i}": {"first_match": [{"when": {f"d{(i + 1) % 500}": 1}, "value": 1}, {"value": 2}]}
+        for i in range(500)
+    }
+    (found,) = build.findings(derive=derive)
+    assert found == (
+        "CAP014 d0 and d1 and d2 and d3 and d4 and 495 more need each other; break the cycle"
+    )
