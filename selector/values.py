@@ -157,6 +157,9 @@ class Layer(msgspec.Struct, frozen=True):
 
     fields: Mapping[str, Value | Domain]
 
+    def __post_init__(self) -> None:
+        _freeze(self, "fields")
+
     def __hash__(self) -> int:
         return hash(frozenset(self.fields.items()))
 
@@ -195,6 +198,12 @@ class Layer(msgspec.Struct, frozen=True):
     def get(self, name: str) -> Value | Domain | None:
         """The value of a field, or ``None`` when it is unknown."""
         return self.fields.get(name)
+
+
+def _freeze(value: msgspec.Struct, name: str) -> None:
+    """Puts a copy that nobody can change in place of a mapping."""
+    copy = MappingProxyType({**getattr(value, name)})
+    msgspec.structs.force_setattr(value, name, copy)
 
 
 def _as_set(value: Value | Domain) -> Domain:
@@ -242,6 +251,9 @@ class Facts(msgspec.Struct, frozen=True):
 
     values: Mapping[str, str | bool | None] = MappingProxyType({})
 
+    def __post_init__(self) -> None:
+        _freeze(self, "values")
+
     def __hash__(self) -> int:
         return hash(frozenset(self.values.items()))
 
@@ -267,6 +279,7 @@ class Policy(msgspec.Struct, frozen=True):
             raise ValueRefusedError(
                 'deny maps backends to reasons, such as {"flashinfer_fa3": "driver bug"}'
             )
+        _freeze(self, "deny")
 
     def __hash__(self) -> int:
         forced = (self.backend, self.prefill_backend, self.decode_backend)
