@@ -6,7 +6,7 @@ import msgspec
 
 from selector.domains import Domain, Value
 from selector.errors import ContradictionError, ValueRefusedError
-from selector.fields import ABSENT, REQUEST_FIELDS, UNSET, Field
+from selector.fields import ABSENT, REQUEST_FIELDS, UNSET, Field, one_line
 from selector.manifest import Manifest, Measure
 from selector.rules import Answer, Question
 from selector.values import Device, Facts, Layer, Request
@@ -143,9 +143,9 @@ def check_facts(manifest: Manifest, facts: Facts) -> None:
         if kind is None or value is None:
             continue
         if kind == "boolean" and not isinstance(value, bool):
-            raise ValueRefusedError(f'{name} "{str(value)[:60]}" is not true, false or None')
+            raise ValueRefusedError(f'{name} "{one_line(value)}" is not true, false or None')
         if kind == "version" and not _is_version(value):
-            raise ValueRefusedError(f'{name} "{str(value)[:60]}" is not a version such as "0.6.14"')
+            raise ValueRefusedError(f'{name} "{one_line(value)}" is not a version such as "0.6.14"')
 
 
 def _is_version(value: object) -> bool:

@@ -36,6 +36,9 @@ class Limits:
 
 LIMITS = Limits()
 
+_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x84\x86-\x9f\u202a-\u202e\u2066-\u2069]")
+"""What a quoted escape can hide in text: it would steer the terminal that shows it."""
+
 
 class Mapping(dict[str, Any]):
     """A mapping with positions: of itself, of each key and of each value."""
@@ -395,6 +398,10 @@ class _Builder:
         self._refuse_tag(event)
         text: str = event.value
         if event.style:  # quoted or block text
+            if unseen := _UNSEEN.search(text):
+                message = f"control character U+{ord(unseen[0]):04X} is not text"
+                self.document.report("CAP007", self._at(event), message, "remove it")
+                return _UNSEEN.sub("?", text)
             return text
         if text in ("", "~") or text.lower() == "null":
             return None

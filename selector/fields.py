@@ -210,10 +210,11 @@ def whole(raw: object) -> int | None:
 
 
 def one_line(raw: object) -> str:
-    """What an error shows of an input: its first 60 characters, on one line."""
+    """What an error shows of an input: its first 60 characters, on one line, all of them seen."""
     if isinstance(raw, int) and abs(raw) > MOST:
         return "of that many digits"  # Python does not write out the longest
-    return " ".join(str(raw).split())[:60]
+    text = " ".join(str(raw).split())[:60]
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def close_matches(word: str, words: Iterable[str], cutoff: float = 0.6) -> list[str]:

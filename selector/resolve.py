@@ -14,7 +14,7 @@ from selector.asking import BatchTotals, with_batch, with_request
 from selector.choose import choose
 from selector.domains import Domain, Value
 from selector.errors import ContradictionError, UnknownBackendError
-from selector.fields import close_matches, show
+from selector.fields import close_matches, one_line, show
 from selector.judge import Judged, coerced, judge_all
 from selector.manifest import SPARSE_PATH, Entry, Manifest, PathRule
 from selector.rules import Answer, Question
@@ -117,7 +117,7 @@ def _check_names(manifest: Manifest, policy: Policy) -> None:
         if name not in manifest.entries:
             near = close_matches(name, manifest.entries, 0.4)
             hint = f"; did you mean {near[0]}?" if near else ""
-            raise UnknownBackendError(f'no backend is called "{name[:60]}"{hint}')
+            raise UnknownBackendError(f'no backend is called "{one_line(name)}"{hint}')
 
 
 def _totals(requests: Sequence[Request]) -> BatchTotals:

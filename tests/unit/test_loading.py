@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from selector import Phase, Selector
-from selector.document import LIMITS
-from selector.loading import loads
+from selector import Facts, Layer, Phase, Policy, Selector
+from selector.document import LIMITS, read_text
+from selector.errors import AttnselError
+from selector.loading import loads, read
 
 Build = Any  # the fixture of tests/conftest.py
 
@@ -243,3 +244,35 @@ def test_a_long_cycle_is_a_short_finding(build: Build) -> None:
     assert found == (
         "CAP014 d0 and d1 and d2 and d3 and d4 and 495 more need each other; break the cycle"
     )
+
+
+# -- what would steer a terminal -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("escape", [r"\e[31m", r"\a", r"\0", r"\x9b", r"\u202e", r"\u2066"])
+def test_control_characters_behind_an_escape_are_a_finding(escape: str) -> None:
+    document = read_text(f'attnsel: 1\nname: "a{escape}b"\n', "m.yaml")
+    (found,) = (f for f in document.findings if f.code == "CAP007")
+    assert (found.line, found.column) == (2, 7)
+    assert found.message.startswith("control character U+")
+    assert all(str(f).isprintable() for f in read(document)[1].findings)
+
+
+def test_text_of_other_languages_is_text() -> None:
+    for text in ("größer", "日本語", "a b", "tab\\there", "two\\nlines", "👩\u200d🔬"):
+        assert read_text(f'name: "{text}"\n', "m.yaml").findings == []
+
+
+def test_errors_show_no_control_characters(build: Build) -> None:
+    selector = build.selector(facts={"mylib": {"type": "version", "description": "A library."}})
+    for wrong in (
+        lambda: Layer.of(dtype="\x1b[31mred"),
+        lambda: Layer.of(**{"\x1b[2J\nsink": True}),
+        lambda: Layer.of(capability="\x9b1"),
+        lambda: selector.bind("\x1b[2J", build.layer()),
+        lambda: selector.bind("9.0", build.layer(), Facts({"mylib": "\x1b[2J"})),
+        lambda: selector.bind("9.0", build.layer(), policy=Policy(backend="\u202e")).resolve(1, 1),
+    ):
+        with pytest.raises(AttnselError) as caught:
+            wrong()
+        assert str(caught.value).isprintable()
