@@ -7,19 +7,16 @@ window. Ends lie within ±40 and steps divide 120, so beyond the ends every set 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import reduce
 from math import lcm
-from operator import or_
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from selector.domains import ANY, EMPTY, MOST_SPANS, Domain, Value
+from selector.domains import ANY, EMPTY, Domain, Value
 
 NUMBERS = range(-280, 281)
 NAMES: tuple[bool | str, ...] = (True, False, "auto", "unset", "fp8", "a word nobody mentions")
@@ -226,118 +223,3 @@ def test_big_steps_and_far_ends(
         else:
             assert domain.is_empty()
         assert domain <= Domain.between(None, None, step)
-
-
-# -- cost ----------------------------------------------------------------------------------------
-
-PRIMES = [p for p in range(2, 270) if all(p % q for q in range(2, p))]
-FIFTY = PRIMES[:50]
-
-
-def test_fifty_coprime_multiples() -> None:
-    union = Domain.union(Domain.between(None, None, p) for p in FIFTY)
-    coprime = ~union
-    assert len(coprime.spans) == 1
-    assert coprime.admits(1)
-    assert coprime.admits(FIFTY[-1] + 4)  # the next prime
-    assert not coprime.admits(0)
-    assert ~coprime == union
-    assert coprime & union == EMPTY
-    assert coprime | union == ANY
-
-
-def test_fifty_coprime_multiples_with_nested_ends() -> None:
-    started = time.process_time()
-    parts = [Domain.between(7 * i, 10**6 - 13 * i, p) for i, p in enumerate(FIFTY)]
-    others = [Domain.between(-11 * i, 10**5 + 17 * i, p + 1) for i, p in enumerate(FIFTY)]
-    union, other = Domain.union(parts), Domain.union(others)
-    missing = ~union
-    assert ~missing == union
-    assert union <= union | other
-    assert not union <= other
-    rest = union - other
-    assert rest <= union
-    assert (rest & other).is_empty()
-    assert time.process_time() - started < 10
-
-
-def test_thousands_of_numbers() -> None:
-    started = time.process_time()
-    numbers = Domain.of(*range(0, 30_000, 3))
-    between = ~numbers
-    assert between.nearest(3) == 2
-    assert ~between == numbers
-    assert reduce(or_, [Domain.of(3 * i) for i in range(300)]) <= numbers
-    assert numbers - Domain.between(None, 14_998) == Domain.of(*range(15_000, 30_000, 3))
-    assert numbers & Domain.between(0, 6) == Domain.of(0, 3, 6)
-    assert time.process_time() - started < 5
-
-
-def test_what_cannot_stay_small_is_refused_and_does_not_run_on() -> None:
-    steps = iter(FIFTY)
-    irregular = Domain.union(
-        Domain.between(None, None, a) - Domain.between(None, None, b)
-        for a, b in zip(steps, steps, strict=True)
-    )
-    everything = Domain.between(None, None)
-    started = time.process_time()
-    with pytest.raises(OverflowError, match=f"{MOST_SPANS:,}"):
-        assert ~irregular
-    assert irregular <= irregular
-    assert not everything <= irregular
-    even = Domain.between(None, None, 2)
-    assert everything <= Domain.union([irregular, even, everything - even])
-    assert time.process_time() - started < 5
-
-
-def pigeons_in_holes(holes: int) -> Domain:
-    """Everything, in pieces of which none can be spared: one pigeon more than there are holes.
-
-    A number's prime ``p[i][j]`` says that pigeon ``i`` sits in hole ``j``. Either some pigeon sits
-    nowhere, or two share a hole.
-    """
-    primes = iter(PRIMES)
-    p = [[next(primes) for _ in range(holes)] for _ in range(holes + 1)]
-    nowhere = [
-        Domain.between(None, None) - Domain.union(Domain.between(None, None, q) for q in row)
-        for row in p
-    ]
-    shared = [
-        Domain.between(None, None, p[i][j] * p[k][j])
-        for j in range(holes)
-        for i in range(holes + 1)
-        for k in range(i)
-    ]
-    return Domain.union([*nowhere, *shared])
-
-
-def test_an_inclusion_that_takes_too_many_cuts_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    everything = Domain.between(None, None)
-    assert everything <= pigeons_in_holes(4)
-    monkeypatch.setattr("selector.domains.MOST_SPANS", 8)  # the same refusal, sooner
-    with pytest.raises(OverflowError, match="8 sets"):
-        assert everything <= pigeons_in_holes(4)
-
-
-def test_values_of_other_types_are_refused() -> None:
-    with pytest.raises(TypeError, match="float"):
-        Domain.of(1.5)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="NoneType"):
-        Domain.of(64, None)  # type: ignore[arg-type]
-
-
-def test_multiples_of_less_than_one_are_refused() -> None:
-    with pytest.raises(ValueError, match="at least 1, got 0"):
-        Domain.between(0, 8, 0)
-
-
-def test_lists_stay_lists_and_neighbouring_ranges_become_one() -> None:
-    assert len(Domain.of(64, 65, 66).spans) == 3
-    assert len((Domain.between(1, 5) | Domain.between(6, 9)).spans) == 1
-    assert len((Domain.between(16, 64, 16) | Domain.between(80, None, 16)).spans) == 1
-    assert len((Domain.between(16, 64, 16) | Domain.between(96, None, 16)).spans) == 2
-    assert (Domain.between(1, 5) | Domain.of(3, True)).only() is None
-    assert (Domain.of(3) | Domain.of(3)).only() == 3
-    assert Domain.of(True).only() is True
