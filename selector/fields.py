@@ -418,10 +418,10 @@ def parse_capability(text: str) -> int:
         ValueRefusedError: the text is none of these.
     """
     text = text.strip()
-    dotted = re.fullmatch(r"(?:sm_?)?(\d{1,2})\.(\d{1,2})", text, re.IGNORECASE)
+    dotted = re.fullmatch(r"(?:sm_?)?([0-9]{1,2})\.([0-9]{1,2})", text, re.IGNORECASE)
     if dotted:
         return int(dotted[1]) * 100 + int(dotted[2])
-    joined = re.fullmatch(r"(?:sm_?|compute_?)?(\d{1,2})(\d)[af]?", text, re.IGNORECASE)
+    joined = re.fullmatch(r"(?:sm_?|compute_?)?([0-9]{1,2})([0-9])[af]?", text, re.IGNORECASE)
     if joined and int(joined[1]) > 1:  # "12" would be 1.2, and means 12.0 to everybody
         return int(joined[1]) * 100 + int(joined[2])
     raise ValueRefusedError(
@@ -440,15 +440,15 @@ def parse_capability_set(text: str) -> Domain:
     Raises:
         ValueRefusedError: the text is none of these.
     """
-    if found := re.fullmatch(r"(\d{1,2})\.x", text):
+    if found := re.fullmatch(r"([0-9]{1,2})\.x", text):
         major = int(found[1]) * 100
         return Domain.between(major, major + 99)
-    if found := re.fullmatch(r"(\d{1,2}\.\d{1,2})\.\.(\d{1,2}\.\d{1,2})", text):
+    if found := re.fullmatch(r"([0-9]{1,2}\.[0-9]{1,2})\.\.([0-9]{1,2}\.[0-9]{1,2})", text):
         return Domain.between(parse_capability(found[1]), parse_capability(found[2]))
-    if found := re.fullmatch(r"(>=|<)\s*(\d{1,2}\.\d{1,2})", text):
+    if found := re.fullmatch(r"(>=|<)\s*([0-9]{1,2}\.[0-9]{1,2})", text):
         code = parse_capability(found[2])
         return Domain.between(code, None) if found[1] == ">=" else Domain.between(0, code - 1)
-    if re.fullmatch(r"\d{1,2}\.\d{1,2}", text):
+    if re.fullmatch(r"[0-9]{1,2}\.[0-9]{1,2}", text):
         return Domain.of(parse_capability(text))
     raise ValueRefusedError(
         f'capability "{one_line(text)}" is not "9.0", 9.x, ">=8.0", "<9.0" or "8.0..12.1"'

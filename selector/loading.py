@@ -15,6 +15,7 @@ from selector.document import Document, Mapping, Sequence, read_document, read_t
 from selector.domains import Value
 from selector.errors import ManifestError
 from selector.manifest import (
+    SPARSE_PATH,
     Claim,
     Denial,
     Entry,
@@ -258,13 +259,30 @@ class _Builder:
 
     def _paths(self, raw: Mapping) -> tuple[PathRule, ...]:
         rules = raw.get("prefill_paths", ())
-        if rules and ("when" in rules[-1] or "steps" in rules[-1]):
-            self.document.report(
-                "CAP016",
-                rules[-1].position,
-                "the last path has a condition, so some requests have no path",
-                "end with a path that has no `when`",
-            )
+        for i, rule in enumerate(rules, 1):
+            conditional = rule.get("when") or "steps" in rule
+            gated = raw["sparse"] and rule["path"] != SPARSE_PATH
+            if i < len(rules) and not conditional and not gated:
+                self.document.report(
+                    "CAP016",
+                    rule.position,
+                    "this path is always taken, so those after it never are",
+                    "move it to the end or give it a `when`",
+                )
+            elif i == len(rules) and conditional:
+                self.document.report(
+                    "CAP016",
+                    rule.position,
+                    "the last path has a condition, so some requests have no path",
+                    "end with a path that has no `when`",
+                )
+            elif i == len(rules) and gated and not raw["dense_prefill"]:
+                self.document.report(
+                    "CAP016",
+                    rule.position,
+                    "the last path is dense and `dense_prefill` is false, so requests have no path",
+                    "end with sparse_mqa",
+                )
         return tuple(
             PathRule(
                 path=r["path"],

@@ -31,6 +31,9 @@ __all__ = ["Parser", "locate", "vocabulary_of"]
 KINDS = ("mla", "sparse")
 """Fields that an entry states beside ``accepts``, for both phases and once."""
 
+WORDS = ("any", "any_of", "same")
+"""What neither a field nor one of its values can be called."""
+
 MOST_ITEMS, MOST_RANGES = 1024, 64
 """Bounds on one list of values: honest lists are short, and the algebra of long ones is slow."""
 
@@ -60,18 +63,32 @@ def vocabulary_of(document: Document) -> Vocabulary:
     for section in ("fields", "derive", "facts", "measures"):
         declared = tree.get(section, {})
         for name, raw in declared.items():
-            if name in taken:
-                at = declared.keys_at[name]
-                document.report("CAP015", at, f'field "{name}" already exists', "rename it")
+            at = declared.keys_at[name]
+            if name in taken or name in WORDS:
+                what = "is a word of the language" if name in WORDS else "already exists"
+                document.report("CAP015", at, f'field "{name}" {what}', "rename it")
                 continue
             field = _declared(section, name, raw)
             for alias in sorted(taken & {*field.aliases}):
                 at = locate(raw, ("aliases", field.aliases.index(alias)))
                 document.report("CAP015", at, f'"{alias}" is a field already', "choose another")
             taken |= {name, *field.aliases}
+            _refuse_words(document, section, raw)
             if not _is_version(section, raw):
                 extra.append(field)
     return Vocabulary(extra)
+
+
+def _refuse_words(document: Document, section: str, raw: Mapping) -> None:
+    """Reports values that rules could not be asked about: ``any`` always means every value."""
+    stated: list[tuple[Any, Position]] = []
+    if section == "fields" and "values" in raw:
+        stated = [*zip(raw["values"], raw["values"].items_at, strict=True)]
+    elif section == "derive":
+        stated = [(rule["value"], rule.values_at["value"]) for rule in raw["first_match"]]
+    for value, at in stated:
+        if value in WORDS:
+            document.report("CAP015", at, f'value "{value}" is a word of the language', "rename it")
 
 
 def _is_version(section: str, raw: Mapping) -> bool:
@@ -188,6 +205,10 @@ class Parser:
             self.document.report(
                 "CAP011", at, f"code {raw['code']} is the resolver's own", "rename it"
             )
+        if not raw.get("when") and not require:
+            message = "this rule has no condition, so it refuses everything"
+            fix = "say in `when` what must never occur"
+            self.document.report("CAP016", raw.position, message, fix)
         return Constraint(
             when=self.when(raw),
             require=self.when(raw, "require"),
@@ -319,7 +340,7 @@ class Parser:
         if not set(raw) & {"min", "max", "multiple_of"}:
             return Allowed(extra)
         domain = Domain.between(low, high, step)
-        if domain.is_empty():
+        if (domain & Domain.between(field.low, None)).is_empty():
             self.document.report(
                 "CAP011", raw.position, "no number is in this range", "write [] for never"
             )
@@ -347,7 +368,11 @@ class Parser:
             return Domain.of(raw)
         if field.type == "capability" and isinstance(raw, str):
             try:
-                return parse_capability_set(raw)
+                capabilities = parse_capability_set(raw)
+                if capabilities.is_empty():
+                    message = f'no capability is in "{raw}"'
+                    self.document.report("CAP011", at, message, "write [] for never")
+                return capabilities
             except AttnselError as error:
                 self.document.report("CAP011", at, str(error), _capability_meant(raw))
                 return EMPTY

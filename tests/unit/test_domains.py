@@ -116,7 +116,8 @@ def test_multiples_of_less_than_one_are_refused() -> None:
 
 
 def test_lists_stay_lists_and_neighbouring_ranges_become_one() -> None:
-    assert len(Domain.of(64, 65, 66).spans) == 3
+    assert len((Domain.of(64, 65) | Domain.of(66)).spans) == 3
+    assert len((Domain.of(6) | Domain.between(1, 5)).spans) == 2
     assert len((Domain.between(1, 5) | Domain.between(6, 9)).spans) == 1
     assert len((Domain.between(16, 64, 16) | Domain.between(80, None, 16)).spans) == 1
     assert len((Domain.between(16, 64, 16) | Domain.between(96, None, 16)).spans) == 2

@@ -246,6 +246,75 @@ def test_a_long_cycle_is_a_short_finding(build: Build) -> None:
     )
 
 
+# -- what could not be meant ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("word", ["any", "same"])
+def test_words_of_the_language_are_no_values(build: Build, word: str) -> None:
+    """``any`` would be every value wherever a rule asks for it."""
+    said = f'CAP015 value "{word}" is a word of the language; rename it'
+    field = {"type": "name", "role": "context", "values": ["a_", word], "description": "A field."}
+    assert build.findings(fields={"mode": field}) == [said]
+    rules = [{"when": {"tp_size": 1}, "value": "a_"}, {"value": word}]
+    assert build.findings(derive={"mode": {"first_match": rules}}) == [said]
+
+
+@pytest.mark.parametrize("section", ["fields", "derive"])
+def test_words_of_the_language_are_no_fields(build: Build, section: str) -> None:
+    field = {"type": "name", "role": "context", "description": "A field."}
+    declared = {"fields": field, "derive": {"first_match": [{"value": 1}]}}
+    (found,) = build.findings(**{section: {"any_of": declared[section]}})
+    assert found == 'CAP015 field "any_of" is a word of the language; rename it'
+
+
+@pytest.mark.parametrize(
+    ("accepts", "said"),
+    [
+        ({"head_size": {"min": -5, "max": 0}}, "CAP011 no number is in this range"),
+        ({"capability": "9.0..8.0"}, 'CAP011 no capability is in "9.0..8.0"'),
+        ({"capability": "\uff18.0"}, 'CAP011 capability "\uff18.0" is not "9.0", 9.x'),
+    ],
+)
+def test_sets_in_which_nothing_lies(build: Build, accepts: dict[str, Any], said: str) -> None:
+    (found,) = build.findings(build.entry(accepts=accepts))
+    assert found.startswith(said)
+
+
+def test_a_rule_that_refuses_everything(build: Build) -> None:
+    said = (
+        "CAP016 this rule has no condition, so it refuses everything; "
+        "say in `when` what must never occur"
+    )
+    rule = {"when": {}, "code": "NEVER", "reason": "Never."}
+    assert build.findings(build.entry(constraints=[rule])) == [said]
+    assert build.findings(space=[{"require": {}, "reason": "Nothing exists."}]) == [said]
+
+
+MHA = {"path": "mha", "reason": "A way."}
+TOP_K = {"path": "sparse_mqa", "reason": "A way."}
+DENSE = {"path": "dense_mha", "reason": "A way."}
+
+
+@pytest.mark.parametrize(
+    ("sparse", "paths", "said"),
+    [
+        (False, [MHA, {**MHA, "path": "mqa"}], "this path is always taken"),
+        (False, [{**MHA, "when": {}}, MHA], "this path is always taken"),
+        (False, [{**MHA, "when": {}}], None),
+        (True, [TOP_K, TOP_K], "this path is always taken"),
+        (True, [DENSE, TOP_K], None),
+        (True, [DENSE], "the last path is dense and `dense_prefill` is false"),
+        (True, [{**DENSE, "when": {"tp_size": 8}}, TOP_K], None),
+    ],
+)
+def test_paths_that_are_never_or_not_always_there(
+    build: Build, sparse: bool, paths: list[dict[str, Any]], said: str | None
+) -> None:
+    found = build.findings(build.entry(sparse=sparse, mla=sparse, prefill_paths=paths))
+    assert [f.split(" ", 1)[1].split(",")[0] for f in found if said] == ([said] if said else [])
+    assert bool(found) == bool(said)
+
+
 # -- what would steer a terminal -----------------------------------------------------------------
 
 
