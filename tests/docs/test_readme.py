@@ -14,11 +14,6 @@ from cli.main import app
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
-COMMANDS = [
-    line.split(maxsplit=1)[1]
-    for line in re.findall(r"^ +(?:\$ )?(attnsel .*)$", README, re.MULTILINE)
-    if "my-engine" not in line
-]
 
 
 def run(arguments: str) -> str:
@@ -74,3 +69,19 @@ def test_the_small_manifest_of_the_docs_lints_and_resolves(tmp_path: Path) -> No
     run(f"lint {path}")
     run(f"inspect --manifest {path} --matrix")
     run(f"resolve --manifest {path} --gpu H200 --model llama-3.1-8b --query-len 512")
+
+
+def test_the_library_page_runs_from_top_to_bottom() -> None:
+    page = (ROOT / "docs" / "library.md").read_text()
+    code = "\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(compile(code, "docs/library.md", "exec"), {})
+    assert "flashinfer_trtllm_gen CAPABILITY 9.0 10.0, 10.3, 10.7" in out.getvalue()
+
+
+def test_the_batch_page_names_every_column() -> None:
+    from selector.rows import ANSWER_COLUMNS
+
+    page = (ROOT / "docs" / "batch.md").read_text()
+    assert [name for name in ANSWER_COLUMNS if f"`{name}`" not in page] == []
