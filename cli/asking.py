@@ -204,6 +204,8 @@ def _fact(name: str, raw: str, kind: str) -> str | bool | None:
     """A version, ``None`` for "not installed", or a probe's answer."""
     from packaging.version import InvalidVersion, Version
 
+    from selector.fields import LONGEST_VERSION
+
     lowered = raw.lower()
     if kind == "boolean":
         if lowered not in ("true", "false", "none"):
@@ -212,7 +214,9 @@ def _fact(name: str, raw: str, kind: str) -> str | bool | None:
     if lowered == "none":
         return None
     try:
-        return str(Version(raw))
+        if len(raw) <= LONGEST_VERSION:
+            return str(Version(raw))
+        raise InvalidVersion(raw[:60])
     except InvalidVersion:
         raise ValueRefusedError(
             f'{name} "{raw[:60]}" is not a version such as 0.6.14, or none'

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
+import itertools
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, NamedTuple, TextIO
 
 import typer
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from selector.values import Model
 
 _CHUNK_ROWS = 4096
+_LONGEST_LINE = 4 << 20
 
 
 class UnreadableFileError(AttnselError, ValueError):
@@ -103,19 +105,22 @@ def _counted(rows: Iterable[dict[str, Any]], counts: dict[str, int]) -> Iterator
 
 
 def _summarise(reader: RowReader, counts: dict[str, int]) -> None:
+    from selector.report.text import visible
+
     print(
         f"attnsel: {counts['rows']:,} rows, {counts['none']:,} without a backend, "
         f"{counts['errors']:,} with an error",
         file=sys.stderr,
     )
     if reader.ignored:
-        names = ", ".join(sorted(reader.ignored))
+        names = visible(", ".join(sorted(reader.ignored)))
         print(f"attnsel: columns passed through unread: {names}", file=sys.stderr)
 
 
 def _read(file: str) -> Iterator[dict[str, Any] | BadLine]:
     if file == "-":
-        yield from _read_jsonl(sys.stdin.buffer)
+        if sys.stdin is not None:
+            yield from _read_jsonl(sys.stdin.buffer)
         return
     path = Path(file)
     if path.suffix == ".parquet":
@@ -125,8 +130,16 @@ def _read(file: str) -> Iterator[dict[str, Any] | BadLine]:
         yield from _read_jsonl(stream)
 
 
-def _read_jsonl(stream: Iterable[bytes]) -> Iterator[dict[str, Any] | BadLine]:
-    for number, line in enumerate(stream, 1):
+def _read_jsonl(stream: BinaryIO) -> Iterator[dict[str, Any] | BadLine]:
+    for number in itertools.count(1):
+        line = stream.readline(_LONGEST_LINE + 1)
+        if not line:
+            return
+        if len(line) > _LONGEST_LINE:
+            while line and not line.endswith(b"\n"):
+                line = stream.readline(_LONGEST_LINE)
+            yield BadLine(number, f"line {number} is longer than {_LONGEST_LINE:,} bytes")
+            continue
         if not line.strip():
             continue
         try:
@@ -171,30 +184,51 @@ def _read_parquet(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _write(rows: Iterable[dict[str, Any]], out: Path | None) -> None:
-    if out is not None and out.suffix == ".parquet":
-        _write_parquet(rows, out)
+    """Writes the answers; a file is put in place when it is whole, so input may be output."""
+    if out is None:
+        _write_jsonl(rows, sys.stdout)
         return
-    with contextlib.ExitStack() as stack:
-        stream = sys.stdout if out is None else stack.enter_context(out.open("w", encoding="utf-8"))
-        for row in rows:
-            stream.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
+    if out.exists() and not out.is_file():  # a device or a pipe has no place to be put
+        with out.open("w", encoding="ascii") as stream:
+            _write_jsonl(rows, stream)
+        return
+    if out.suffix not in (".jsonl", ".ndjson", ".json", ".parquet"):
+        raise UnreadableFileError(f"--out {out} is neither .jsonl nor .parquet")
+    part = out.with_name(f".{out.name}.{os.getpid()}.part")
+    try:
+        if out.suffix == ".parquet":
+            _write_parquet(rows, part, out)
+        else:
+            with part.open("w", encoding="ascii") as stream:
+                _write_jsonl(rows, stream)
+        os.replace(part, out)
+    finally:
+        part.unlink(missing_ok=True)
 
 
-def _write_parquet(rows: Iterable[dict[str, Any]], out: Path) -> None:
+def _write_jsonl(rows: Iterable[dict[str, Any]], stream: TextIO) -> None:
+    for row in rows:
+        stream.write(json.dumps(row, default=str) + "\n")
+
+
+def _write_parquet(rows: Iterable[dict[str, Any]], part: Path, out: Path) -> None:
     arrow = _arrow()
     writer: Any = None
     schema: Any = None
     try:
         for chunk in _chunks(rows):
-            table = arrow.Table.from_pylist(chunk, schema=schema or _schema(arrow, chunk))
             if writer is None:
-                schema = table.schema
-                writer = arrow.parquet.ParquetWriter(out, schema)
-            writer.write_table(table)
-    except (arrow.ArrowException, TypeError) as error:
+                schema = _schema(arrow, chunk)
+                writer = arrow.parquet.ParquetWriter(part, schema)
+            late = sorted({name for row in chunk for name in row} - {*schema.names})
+            if late:
+                raise TypeError(f"column {late[0]} first appears after row {_CHUNK_ROWS:,}")
+            writer.write_table(arrow.Table.from_pylist(chunk, schema=schema))
+        if writer is None:
+            raise TypeError("there are no rows")
+    except (arrow.ArrowException, TypeError, OverflowError, UnicodeError) as error:
         raise UnreadableFileError(
-            f"{out} cannot hold these rows, whose columns differ in type: {str(error)[:80]}; "
-            "write .jsonl instead"
+            f"{out} cannot hold these rows as columns: {str(error)[:80]}; write .jsonl instead"
         ) from None
     finally:
         if writer is not None:
@@ -211,7 +245,10 @@ def _schema(arrow: Any, chunk: list[dict[str, Any]]) -> Any:
     fixed = {**text, **lists}
     columns = dict.fromkeys(k for row in chunk for k in row)
     inferred = arrow.Table.from_pylist([{k: r.get(k) for k in columns} for r in chunk]).schema
-    return arrow.schema([arrow.field(k, fixed.get(k, inferred.field(k).type)) for k in columns])
+    types = {k: fixed.get(k, inferred.field(k).type) for k in columns}
+    nothing = (k for k, kind in types.items() if arrow.types.is_null(kind))
+    types |= dict.fromkeys(nothing, arrow.string())  # a column of nulls so far
+    return arrow.schema(list(types.items()))
 
 
 def _chunks(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:

@@ -73,6 +73,8 @@ def certify(
     stated = Selector.load(manifest, overlays=overlay or ()).manifest
     where_to = _device(device)
     date = datetime.now(UTC).date().isoformat()
+    if out is not None:
+        out.open("a").close()  # an error now, not after minutes
     certificate = run_claims(
         stated,
         where_to,

@@ -47,19 +47,19 @@ def lint(
     from selector.values import Severity
 
     documents: list[Document] = []
+    texts: dict[str, str] = {}
     unreadable = 0
     for path in paths or [str(resource(DEFAULT_MANIFEST))]:
         try:
-            documents.append(_checked(path, overlay or []))
+            documents.append(_checked(path, overlay or [], texts))
         except OSError as error:
-            complain(f"{path}: {(error.strerror or str(error)).lower()}")
+            named = error.filename or path
+            complain(f"{named}: {(error.strerror or str(error)).lower()}")
             unreadable += 1
     findings = sorted(finding for document in documents for finding in document.findings)
     if form is LintFormat.JSON:
         show_json(findings_json(findings))
     elif documents:
-        texts = {document.file: document.text for document in documents}
-        texts |= {file: Path(file).read_text("utf-8", "replace") for file in overlay or []}
         where = places(*texts)
         names = [where.file(document.file) for document in documents]
         show([*finding_lines(findings, texts, where), summary_line(findings, names)], whole=True)
@@ -69,16 +69,23 @@ def lint(
         raise typer.Exit(Exit.FINDINGS)
 
 
-def _checked(path: str, overlays: list[str]) -> Document:
-    """The document at a path with the overlays applied, with all its findings."""
+def _checked(path: str, overlays: list[str], texts: dict[str, str]) -> Document:
+    """The document at a path with the overlays applied, with all its findings.
+
+    The texts that were read are put into ``texts``, by file.
+    """
     from selector.document import LIMITS, read_document, read_text
     from selector.loading import read
     from selector.overlay import apply_overlay
 
     if path == "-":
-        document = read_text(sys.stdin.buffer.read(LIMITS.size_bytes + 1), "<stdin>")
+        data = sys.stdin.buffer.read(LIMITS.size_bytes + 1) if sys.stdin else b""
+        document = read_text(data, "<stdin>")
     else:
         document = read_document(Path(path))
+    texts[document.file] = document.text
     for overlay in overlays:
-        document = apply_overlay(document, read_document(Path(overlay)))
+        change = read_document(Path(overlay))
+        texts[change.file] = change.text
+        document = apply_overlay(document, change)
     return read(document)[1]

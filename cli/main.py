@@ -97,6 +97,9 @@ def options(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and gives the exit code; errors are one line on stderr."""
+    for name in ("stdout", "stderr"):  # closed by whoever started us
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (open until the end)
     try:
         result = app(arguments, prog_name="attnsel", standalone_mode=False)
     except KeyboardInterrupt:

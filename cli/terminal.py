@@ -32,6 +32,14 @@ def show(lines: Iterable[Line], *, whole: bool = False) -> None:
     sys.stdout.write(paint(lines, width=limit, color=_colored(sys.stdout)))
 
 
+def _here() -> Path:
+    """The working directory; the root where it no longer exists."""
+    try:
+        return Path.cwd()
+    except OSError:
+        return Path(os.sep)
+
+
 def show_json(value: Any) -> None:
     """Prints one JSON document."""
     import json
@@ -43,7 +51,7 @@ def show_json(value: Any) -> None:
 def complain(words: str) -> None:
     """Says what is wrong, on one line of stderr."""
     _forgive(sys.stderr)
-    here = f"{Path.cwd()}{os.sep}"
+    here = f"{_here()}{os.sep}"
     sys.stderr.write(f"attnsel: {visible(words).strip().replace(here, '')}\n")
 
 
@@ -63,7 +71,7 @@ def _short(file: str) -> str:
     if not path.is_absolute():
         return file
     try:
-        return str(path.relative_to(Path.cwd()))
+        return str(path.relative_to(_here()))
     except (ValueError, OSError):
         return file
 

@@ -6,7 +6,7 @@ import msgspec
 
 from selector.domains import Domain, Value
 from selector.errors import ContradictionError, ValueRefusedError
-from selector.fields import ABSENT, REQUEST_FIELDS, UNSET, Field, one_line
+from selector.fields import ABSENT, LONGEST_VERSION, REQUEST_FIELDS, UNSET, Field, one_line
 from selector.manifest import Manifest, Measure
 from selector.rules import Answer, Question
 from selector.values import Device, Facts, Layer, Request
@@ -151,10 +151,13 @@ def check_facts(manifest: Manifest, facts: Facts) -> None:
 def _is_version(value: object) -> bool:
     from packaging.version import InvalidVersion, Version  # imports slowly
 
+    if not isinstance(value, str) or len(value) > LONGEST_VERSION:
+        return False
     try:
-        return isinstance(value, str) and bool(Version(value))
+        Version(value)
     except InvalidVersion:
         return False
+    return True
 
 
 def check_space(manifest: Manifest, question: Question) -> None:

@@ -308,7 +308,7 @@ class _Builder:
         if isinstance(done.node, Mapping):
             for source, at in done.merges:
                 self._merge(done.node, source, at)
-        done.node.size += sum(getattr(c, "size", 1) for c in _children(done.node))
+        done.node.size += sum(_size(c) for c in _children(done.node))
         if done.anchor:
             self.anchors[done.anchor] = done.node
         self._place_value(done.node, done.node.position)
@@ -324,7 +324,7 @@ class _Builder:
             )
             raise _StopReadingError
         node = self.anchors[event.anchor]
-        self._count(event, getattr(node, "size", 1))
+        self._count(event, _size(node))
         where = node.position if isinstance(node, Mapping | Sequence) else at
         self._place_value(node, where)
 
@@ -413,6 +413,13 @@ class _Builder:
             message, fix = trap
             self.document.report("CAP005", self._at(event), message, fix)
         return text
+
+
+def _size(node: Any) -> int:
+    """How many nodes a value counts for when it is repeated; long text counts for more."""
+    if isinstance(node, Mapping | Sequence):
+        return node.size
+    return 1 + len(node) // 100 if isinstance(node, str) else 1
 
 
 def _children(node: Mapping | Sequence) -> Iterator[Any]:

@@ -43,6 +43,9 @@ Role = Literal["core", "feature", "context"]
 
 UNSET, ABSENT = "unset", "absent"
 
+LONGEST_VERSION = 200
+"""No version or version specifier is longer, in characters; parsing a hostile one takes minutes."""
+
 MOST = 10**15
 """No size or length is larger: what is, is a mistake."""
 _SYMBOLS = (UNSET, ABSENT)

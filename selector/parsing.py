@@ -14,6 +14,7 @@ from selector.domains import ANY, EMPTY, Domain, Value
 from selector.errors import AttnselError, UnknownFieldError
 from selector.fields import (
     BUILTIN,
+    LONGEST_VERSION,
     REQUEST_FIELDS,
     UNSET,
     Field,
@@ -180,8 +181,10 @@ class Parser:
         """Whether ``text`` is a PEP 440 version specifier."""
         from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
+        if not isinstance(text, str) or len(text) > LONGEST_VERSION:
+            return False
         try:
-            return isinstance(text, str) and bool(str(SpecifierSet(text)))
+            return bool(str(SpecifierSet(text)))
         except InvalidSpecifier:
             return False
 

@@ -113,7 +113,7 @@ def resolve_batch(
 
 def _check_names(manifest: Manifest, policy: Policy) -> None:
     forced = (policy.backend, policy.prefill_backend, policy.decode_backend)
-    for name in (*policy.deny, *(f for f in forced if f)):
+    for name in (*policy.deny, *(f for f in forced if f is not None)):
         if name not in manifest.entries:
             near = close_matches(name, manifest.entries, 0.4)
             hint = f"; did you mean {near[0]}?" if near else ""
@@ -291,6 +291,7 @@ def _answer(
         prefill=prefill,
         decode=decode,
         off=tuple(_paths_off(manifest, prefill.backend, asked)),
+        notes=tuple(_broken(manifest, asked, prefill, decode)),
         candidates=tuple(
             Candidate(
                 e.name, e.position, judged[e.name][Phase.PREFILL], judged[e.name][Phase.DECODE]
@@ -298,6 +299,16 @@ def _answer(
             for e in manifest.entries.values()
         ),
     )
+
+
+def _broken(manifest: Manifest, asked: Question, prefill: Choice, decode: Choice) -> Iterator[str]:
+    """Yields a note for each invariant that the answer breaks: the manifest is at fault."""
+    backends = {prefill.backend, decode.backend}
+    paths = {*prefill.paths, *decode.paths}
+    for promise in manifest.invariants:
+        broken = backends & promise.never_backends or paths & promise.never_paths
+        if broken and promise.when.answer(asked) is Answer.YES:
+            yield f'breaks the invariant "{promise.name}": {promise.reason}'
 
 
 def _complete(

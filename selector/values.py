@@ -288,7 +288,7 @@ class Policy(msgspec.Struct, frozen=True):
     def forced(self, phase: Phase) -> str | None:
         """The backend forced in a phase, if one is."""
         one = self.prefill_backend if phase is Phase.PREFILL else self.decode_backend
-        return one or self.backend
+        return self.backend if one is None else one
 
 
 class Condition(msgspec.Struct, frozen=True):

@@ -156,7 +156,8 @@ _HIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-
 
 def visible(text: str) -> str:
     """The text on one line, with everything that a terminal would act on spelled out."""
-    flat = re.sub(r"\s*[\r\n]\s*", " ", text).replace("\t", " ")
+    lines = re.split(r"[\r\n]+", text) if "\n" in text or "\r" in text else [text]
+    flat = (" ".join(part.strip() for part in lines) if len(lines) > 1 else text).replace("\t", " ")
     return _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", flat)
 
 

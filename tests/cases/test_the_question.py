@@ -159,3 +159,16 @@ def test_what_is_unknown_of_one_request_is_unknown_for_its_batch() -> None:
         layer = Layer(fields).replace(num_heads=heads)
         known = Selector.load().bind("9.0", layer).resolve_batch(requests)
         assert known[0].prefill.path == path
+
+
+def test_an_answer_that_breaks_an_invariant_says_so(tmp_path: Path) -> None:
+    """An overlay may claim too much; the promise beside the facts still holds the answer to it."""
+    overlay = tmp_path / "local.yaml"
+    overlay.write_text(
+        "attnsel: 1\noverlay: local\nbackends:\n  - {name: flashinfer_fa2, accepts: {sink: any}}\n"
+    )
+    (layer, _) = (group.layer for group in load_model("gpt-oss-20b").groups)
+    answer = Selector.load(overlays=[overlay]).bind("9.0", layer).resolve(1, 1)
+    assert answer.decode.backend == "flashinfer_fa2"
+    assert any('breaks the invariant "sinks are never ignored"' in note for note in answer.notes)
+    assert Selector.load().bind("9.0", layer).resolve(1, 1).notes == ()

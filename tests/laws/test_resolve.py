@@ -47,6 +47,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "dense_prefill": (False, True),
     "index_topk": ("absent", 64, 2048),
     "tp_size": (1, 8),
+    "dcp_size": (1, 2),
     "num_heads": (16, 64, "unset"),
     "mode": ("a_", "b_", "unset"),
     "probe": (False, True),
@@ -57,6 +58,7 @@ LENGTHS = ((1, 1), (1, 64), (2, 2), (8, 8), (64, 64), (64, 128), (128, 128), (12
 LENGTHS += ((700, 2049),)
 VERSIONS = (None, "1.0", "1.5", "2.0")
 DERIVED: dict[str, tuple[Any, ...]] = {"grade": (1, 2, 3), "kind": ("x_", "y_")}
+FOLLOWS = {"dcp": (False, True)}
 REQUEST = {
     "query_len": (1, 2, 8, 64, 128),
     "seq_len": (1, 64, 128, 2048),
@@ -71,6 +73,7 @@ NUMBERS = {
     "sliding_window",
     "index_topk",
     "tp_size",
+    "dcp_size",
     "num_heads",
     "grade",
     "query_len",
@@ -85,8 +88,8 @@ LAYER_FIELDS = tuple(f for f in VALUES if f != "probe")
 CORE = ("capability", "head_size", "dtype", "kv_cache_dtype", "block_size", "attn_type")
 
 
-ALL: dict[str, tuple[Any, ...]] = {**VALUES, **DERIVED, **REQUEST}
-BOUND = (*VALUES, *DERIVED)
+ALL: dict[str, tuple[Any, ...]] = {**VALUES, **DERIVED, **FOLLOWS, **REQUEST}
+BOUND = (*VALUES, *DERIVED, *FOLLOWS)
 """Fields that are fixed with the layer."""
 ANY_TIME = (*BOUND, *REQUEST)
 OMITTED = ("head_size", "dtype", "kv_cache_dtype", "attn_type", "dense_prefill", "index_topk")
@@ -197,11 +200,11 @@ def constraint(pick: Choices) -> Tree:
 def an_entry(pick: Choices, name: str, kind: tuple[bool, bool]) -> Tree:
     mla, sparse = (usual is not pick.chance(12) for usual in kind)
     accepts: Tree = {"platform": ["cuda"], **dict.fromkeys(CORE, "any")}
-    accepts |= {"sink": "any", "sliding_window": "any"}
+    accepts |= {"sink": "any", "sliding_window": "any", "dcp": "any"}
     for field in pick.some((*CORE, *BOUND[8:]), 0, 2):
         accepts[field] = accepted(pick, field)
     if pick.chance(6):
-        accepts.pop(pick.one(("sink", "sliding_window")))
+        accepts.pop(pick.one(("sink", "sliding_window", "dcp")))
     entry: Tree = {"name": name, "source": "here", "mla": mla, "sparse": sparse, "accepts": accepts}
     if sparse:
         accepts["capability"] = pick.some(("8.0", "9.x", "12.0", "9.0", "12.x"), 2, 5)
@@ -278,7 +281,7 @@ def a_manifest(pick: Choices) -> Tree:
     tree["measures"] = {"mask_words": MEASURE}
     tree["derive"] = {  # the second is stated first: order is the reader's business
         "kind": derivation(pick, "kind", (*VALUES, "grade"), True),
-        "grade": derivation(pick, "grade", tuple(VALUES), False),
+        "grade": derivation(pick, "grade", (*VALUES, *FOLLOWS), False),
     }
     names = NAMED[: pick.one((2, 3, 3, 1))]
     kind = (pick.chance(3), pick.chance(2))
@@ -464,6 +467,7 @@ def known_of(tree: Tree, fields: Fields, lengths: list[tuple[int, int]]) -> Fiel
     words = ceil(ceil(max(query, context) / 32) / 4) * 4
     known = {
         **fields,
+        "dcp": fields["dcp_size"] > 1,
         "query_len": query,
         "seq_len": seq,
         "has_context": context > 0,
@@ -484,7 +488,11 @@ def coerced(entry: Tree, known: Fields) -> Fields:
 
 
 def is_accepted(entry: Tree, phase: str, known: Fields) -> bool:
-    accepts = {"sink": False, "sliding_window": "unset"}  # features: unstated, they are off
+    accepts = {
+        "sink": False,
+        "sliding_window": "unset",
+        "dcp": False,
+    }  # features: unstated, they are off
     accepts |= {**entry["accepts"], **entry["phases"][phase].get("accepts", {})}
     accepts |= {"mla": entry["mla"], "sparse": entry["sparse"], "platform": "any"}
     for name, stated in accepts.items():
