@@ -149,7 +149,7 @@ def numbers(pick: Choices, name: str, bounds: bool) -> Tree:
         form["max"] = high
     if pick.chance(3):
         form["multiple_of"] = pick.one((8, 32, 1))
-        if Domain.between(form.get("min"), form.get("max"), form["multiple_of"]).is_empty():
+        if Domain.between(form.get("min", 1), form.get("max"), form["multiple_of"]).is_empty():
             del form["multiple_of"]  # the loader refuses ranges without a number
     if bounds and name != "index_topk" and pick.chance(4):
         form[pick.one(("max", "min"))] = {"field": pick.one(("index_topk", "tp_size", "grade"))}
@@ -488,11 +488,7 @@ def coerced(entry: Tree, known: Fields) -> Fields:
 
 
 def is_accepted(entry: Tree, phase: str, known: Fields) -> bool:
-    accepts = {
-        "sink": False,
-        "sliding_window": "unset",
-        "dcp": False,
-    }  # features: unstated, they are off
+    accepts = {"sink": False, "sliding_window": "unset", "dcp": False}  # unstated: they are off
     accepts |= {**entry["accepts"], **entry["phases"][phase].get("accepts", {})}
     accepts |= {"mla": entry["mla"], "sparse": entry["sparse"], "platform": "any"}
     for name, stated in accepts.items():

@@ -551,6 +551,91 @@ def test_what_is_stored_is_the_same_when_nobody_changes_it(build: Build) -> None
     assert (answer.prefill.backend, answer.prefill.conditions) == ("two", ())
 
 
+def test_each_phase_depends_on_its_own_needs(build: Build) -> None:
+    """Where nothing is shared, what one phase needs is no condition of the other."""
+    entries = (
+        build.entry("one", phases=DECODE_ONLY, requires={"probe": True}),
+        build.entry("two", phases=PREFILL_ONLY, requires={"other": True}),
+        build.entry("three"),
+    )
+    for joint in ([], SAME_LAYOUT):
+        selector = build.selector(*entries, facts=PROBES, joint=joint)
+        answer = selector.bind("9.0", build.layer()).resolve(9, 9)
+        assert words(answer.decode.conditions) == ["probe true"]
+        assert words(answer.prefill.conditions) == ["other true"]
+
+
+def test_a_joint_rule_that_does_not_apply_asks_for_nothing(build: Build) -> None:
+    joint = [{"when": {"tp_size": 8}, "same": ["kv_cache_dtype"], "reason": "One cache."}]
+    selector = build.selector(
+        build.entry("one", phases=DECODE_ONLY, coerce=TO_FP8),
+        build.entry("two", phases=PREFILL_ONLY),
+        joint=joint,
+    )
+    for tp_size, conditions in ((1, []), (8, ["kv_cache_dtype fp8_e4m3 for two"])):
+        layer = build.layer(kv_cache_dtype=..., tp_size=tp_size)
+        answer = selector.bind("9.0", layer).resolve(9, 9)
+        assert words(answer.prefill.conditions) == conditions
+
+
+def test_a_joint_rule_that_may_apply_asks_for_nothing_that_holds(build: Build) -> None:
+    joint = [{**SAME_LAYOUT[0], "when": {"probe": True}}]
+    entries = (
+        build.entry("one", phases=DECODE_ONLY, kv_layout=["HND"]),
+        build.entry("two", phases=PREFILL_ONLY, kv_layout=["HND"]),
+    )
+    selector = build.selector(*entries, joint=joint, facts=PROBES)
+    answer = selector.bind("9.0", build.layer()).resolve(9, 9)
+    assert (answer.prefill.backend, answer.prefill.conditions) == ("two", ())
+
+
+FP8_BY_NAME = {"kv_cache_dtype": [{"when": {"kv_cache_dtype": "fp8"}, "value": "fp8_e4m3"}]}
+FP8_BY_NAME["kv_cache_dtype"].append({"value": "same"})
+AUTO_TO_FP8 = {"kv_cache_dtype": [{"when": {"kv_cache_dtype": "auto"}, "value": "fp8"}]}
+AUTO_TO_FP8["kv_cache_dtype"].append({"value": "same"})
+
+
+def test_what_is_stored_is_compared_as_each_backend_changes_it(build: Build) -> None:
+    selector = build.selector(
+        build.entry("one", phases=DECODE_ONLY, coerce=FP8_BY_NAME),
+        build.entry("two", phases=PREFILL_ONLY, coerce=TO_FP8),
+        build.entry("three", phases=PREFILL_ONLY, coerce=AUTO_TO_FP8),
+        joint=SAME_KIND,
+    )
+    both = selector.bind("9.0", build.layer(kv_cache_dtype="fp8")).resolve(9, 9)
+    assert (both.prefill.backend, both.prefill.conditions) == ("two", ())
+    assert refusal(candidate(both, "three").prefill).observed == "fp8"
+    other = selector.bind("9.0", build.layer(kv_cache_dtype="nvfp4")).resolve(9, 9)
+    assert (other.prefill.backend, other.prefill.conditions) == ("three", ())
+    # each can store either of two, and not the same one for the same request
+    some = with_sets(build.layer(), kv_cache_dtype=Domain.of("auto", "nvfp4"))
+    maybe = selector.bind("9.0", some).resolve(9, 9)
+    assert maybe.prefill.backend == "three"
+    assert [c.field for c in maybe.prefill.conditions] == ["kv_cache_dtype"]
+
+
+# -- invariants ----------------------------------------------------------------------------------
+
+
+def test_an_answer_that_breaks_an_invariant_says_so(build: Build) -> None:
+    never = {"name": "no mha on eight", "when": {"tp_size": 8}, "never": {"path": ["mha"]}}
+    nor_two = {"name": "no two", "never": {"backend": ["two"]}}
+    invariants = [{**never, "reason": "It hangs."}, {**nor_two, "reason": "It leaks."}]
+    selector = build.selector(build.entry("one"), build.entry("two"), invariants=invariants)
+    broken = 'breaks the invariant "no mha on eight": It hangs.'
+    for tp_size, policy, notes in (
+        (1, Policy(), ()),
+        (8, Policy(), (broken,)),
+        (..., Policy(), ()),
+        (1, Policy(backend="two"), ('breaks the invariant "no two": It leaks.',)),
+        (1, Policy(decode_backend="two"), ('breaks the invariant "no two": It leaks.',)),
+    ):
+        layer = build.layer() if tp_size is ... else build.layer(tp_size=tp_size)
+        if tp_size is ...:
+            layer = with_sets(layer, tp_size=Domain.of(1, 8))
+        assert selector.bind("9.0", layer, policy=policy).resolve(9, 9).notes == notes
+
+
 # -- phases and thresholds -----------------------------------------------------------------------
 
 
