@@ -303,6 +303,23 @@ def test_a_denial_without_condition_always_applies(build: Build) -> None:
     assert candidate(answer, "one").prefill.outcome is Outcome.DENIED
 
 
+def test_what_cannot_apply_asks_for_nothing(build: Build) -> None:
+    """One part that is known not to hold is enough, whatever the other part is."""
+    elsewhere = {"capability": "12.x", "probe": True}
+    met = {"when": {"probe": True}, "require": {"tp_size": 1}, "code": "TP", "reason": "One."}
+    selector = build.selector(
+        build.entry("one", constraints=[met]),
+        deny=[{"backend": "one", "when": elsewhere, "reason": "Driver bug."}],
+        facts=PROBES,
+    )
+    answer = selector.bind("9.0", build.layer()).resolve(1, 1)
+    assert answer.decode.conditions == ()
+    there = selector.bind("12.0", build.layer()).resolve(1, 1)
+    assert words(there.decode.conditions) == ["probe not true"]
+    on_two = selector.bind("9.0", build.layer(tp_size=2)).resolve(1, 1)
+    assert words(on_two.decode.conditions) == ["probe not true"]
+
+
 # -- forced backends -----------------------------------------------------------------------------
 
 
