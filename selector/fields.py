@@ -159,16 +159,11 @@ class Field(msgspec.Struct, frozen=True):
     def _read_integer(self, raw: object) -> Value | Domain:
         if self.role == "feature" and str(raw).lower() in ("true", "false"):
             wanted = str(raw).lower() == "true"  # has_sliding_window=true
-            return Domain.between(max(1, self.low), None) if wanted else self._off(raw)
+            return Domain.between(max(1, self.low), None) if wanted else UNSET
         number = whole(raw)
         if number is None or not self.low <= number <= MOST:
             raise self._refuse(raw)
         return number
-
-    def _off(self, raw: object) -> Value:
-        if self.off is None:
-            raise self._refuse(raw)
-        return self.off
 
     def _read_name(self, raw: object) -> str:
         text = str(raw)

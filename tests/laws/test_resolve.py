@@ -865,7 +865,11 @@ def test_what_is_certain_of_a_batch_stays_too(case: Case) -> None:
     assume(unknown or sets)
     manifest = loads(json.dumps(case.tree))
     requests = [Request(q, s, asked.speculative_tokens) for q, s in case.batch]
-    before = bound_or_assume(manifest, asked, unknown, sets).resolve_batch(requests)
+    bound = bound_or_assume(manifest, asked, unknown, sets)
+    query, seq = case.batch[0]
+    alone = bound.resolve(query, seq, speculative_tokens=asked.speculative_tokens)
+    assert bound.resolve_batch(requests[:1]) == (alone,)
+    before = bound.resolve_batch(requests)
     for whole in completions(asked, unknown, sets, 8):
         try:
             after = bind(manifest, whole).resolve_batch(requests)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from selector import Device, Facts, Layer, Request
+from selector import Device, Facts, Layer, Policy, Request
 from selector.asking import BatchTotals, ask, mask_words, with_batch, with_request
 from selector.domains import Domain
 from selector.errors import ContradictionError, ValueRefusedError
@@ -297,4 +297,5 @@ def test_equal_layers_facts_and_policies_are_one_key(build: Build) -> None:
     some = Layer.of(head_size=Domain.of(64, 65))
     assert {some: 1}[Layer.of(head_size=Domain.between(64, 65))] == 1
     assert hash(Facts({"a": None, "b": "1"})) == hash(Facts({"b": "1", "a": None}))
+    assert {Policy({"a": "b"}, "c"): 1}[Policy({"a": "b"}, backend="c")] == 1
     assert Layer.of(head_size=64) != Layer.of(head_size=128)
