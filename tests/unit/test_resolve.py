@@ -857,12 +857,14 @@ def test_a_rule_of_scope_batch_reads_the_longest_prefill(build: Build) -> None:
     assert beside_a_decode.prefill.path == "dense_mha"
 
 
+MEASURE = {"kind": "mask_words", "small_tile": 128, "large_tile": 256, "word_align": 4}
+
+
 def test_measures_of_a_batch(build: Build) -> None:
-    measure = {"kind": "mask_words", "small_tile": 128, "large_tile": 256, "word_align": 4}
     rule = {"path": "masked_mha", "when": {"mask_words": {"max": 4096}}, "scope": "batch"}
     entry = sparse_entry(build, [{**rule, "reason": "The mask fits."}])
     layer = build.layer(mla=True, sparse=True, dense_prefill=True)
-    bound = build.selector(entry, measures={"mask_words": measure}).bind("9.0", layer)
+    bound = build.selector(entry, measures={"mask_words": MEASURE}).bind("9.0", layer)
     # 128 queries: one tile of 128 rows; 1024 keys: 32 words a row
     assert bound.resolve(128, 1152).prefill.path == "masked_mha"
     assert bound.resolve(128, 1153).prefill.path == "sparse_mqa"  # 33 words, aligned to 36
@@ -967,7 +969,8 @@ def test_the_layer_is_shown_as_it_was_asked(build: Build) -> None:
         "least": {"type": "capability", "role": "context", "description": "What it was built for."}
     }
     derive = {"grade": {"first_match": [{"value": 1}]}}
-    selector = build.selector(fields=fields, derive=derive, facts=PROBES)
+    measures = {"words": MEASURE}
+    selector = build.selector(fields=fields, derive=derive, facts=PROBES, measures=measures)
     layer = with_sets(
         build.layer(selector, least="9.0", sliding_window=True), index_topk=Domain.of(1, 2)
     )
@@ -977,6 +980,6 @@ def test_the_layer_is_shown_as_it_was_asked(build: Build) -> None:
     assert shown["index_topk"] == "1, 2"
     assert shown["sink"] is False
     assert shown["head_size"] == 128
-    assert not {"grade", "probe", "query_len", "platform", "capability"} & shown.keys()
+    assert not {"grade", "probe", "query_len", "platform", "capability", "words"} & shown.keys()
     one = selector.bind("9.0", with_sets(layer, least=Domain.of(800, 900)), Facts()).resolve(8, 8)
     assert one.layer["least"] == "8.0, 9.0"
