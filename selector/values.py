@@ -163,6 +163,9 @@ class Layer(msgspec.Struct, frozen=True):
     def __hash__(self) -> int:
         return hash(frozenset(self.fields.items()))
 
+    def __reduce__(self) -> tuple[object, ...]:  # other processes are asked too
+        return Layer, ({**self.fields},)
+
     @classmethod
     def of(cls, vocabulary: Vocabulary | None = None, /, **values: object) -> Layer:
         """A layer from field values; vLLM's spellings are accepted.
@@ -257,6 +260,9 @@ class Facts(msgspec.Struct, frozen=True):
     def __hash__(self) -> int:
         return hash(frozenset(self.values.items()))
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return Facts, ({**self.values},)
+
 
 class Policy(msgspec.Struct, frozen=True):
     """What the caller prefers, beside the manifest's own priorities.
@@ -284,6 +290,10 @@ class Policy(msgspec.Struct, frozen=True):
     def __hash__(self) -> int:
         forced = (self.backend, self.prefill_backend, self.decode_backend)
         return hash((frozenset(self.deny.items()), *forced))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        forced = (self.backend, self.prefill_backend, self.decode_backend)
+        return Policy, ({**self.deny}, *forced)
 
     def forced(self, phase: Phase) -> str | None:
         """The backend forced in a phase, if one is."""

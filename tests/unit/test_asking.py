@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from itertools import product
 from types import MappingProxyType
 from typing import Any
@@ -299,3 +301,12 @@ def test_equal_layers_facts_and_policies_are_one_key(build: Build) -> None:
     assert hash(Facts({"a": None, "b": "1"})) == hash(Facts({"b": "1", "a": None}))
     assert {Policy({"a": "b"}, "c"): 1}[Policy({"a": "b"}, backend="c")] == 1
     assert Layer.of(head_size=64) != Layer.of(head_size=128)
+
+
+def test_questions_and_answers_travel_to_other_processes(build: Build) -> None:
+    layer = Layer.of(**dict(build.layer().fields), num_heads=Domain.of(8, 16))
+    facts, policy = Facts({"a": None}), Policy({"a": "b"}, "c", "d", "e")
+    answer = build.selector().bind("9.0", layer).resolve(1, 1)
+    for value in (layer, facts, policy, answer, Request(1, 2, 3), Device("cuda", "9.0")):
+        assert pickle.loads(pickle.dumps(value)) == value
+        assert copy.deepcopy(value) == value
