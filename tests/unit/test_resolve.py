@@ -778,6 +778,25 @@ def test_a_dense_path_that_is_off_is_reported_with_its_rationale(
     assert off.outcome is (Outcome.PINNED if pinned else Outcome.UNSUPPORTED)
     assert (off.rationale, off.revisit_when) == ("It crashes.", "It is written.")
     assert off.evidence == ("https://example.org/1",)
+    stated = bound.manifest.entries["one"]
+    assert off.position == stated.dense_prefill_at != stated.position
+
+
+@pytest.mark.parametrize(
+    ("paths", "off"),
+    [
+        ([], ["dense_mha"]),
+        ([SHORT], ["dense_mha"]),
+        ([{**SHORT, "path": "masked_mha"}], ["masked_mha"]),
+        ([SHORT, {**SHORT, "path": "masked_mha"}, SHORT], ["dense_mha", "masked_mha"]),
+    ],
+)
+def test_every_dense_path_of_a_pinned_entry_is_off(
+    build: Build, paths: list[dict[str, Any]], off: list[str]
+) -> None:
+    entry = sparse_entry(build, paths, dense_prefill=False, rationale="It crashes.")
+    bound = build.selector(entry).bind("9.0", build.layer(mla=True, sparse=True))
+    assert [o.path for o in bound.resolve(8, 8).off] == off
 
 
 def test_a_last_path_that_is_off_leaves_no_path(build: Build) -> None:
@@ -873,6 +892,39 @@ def test_measures_of_a_batch(build: Build) -> None:
     two = [Request(128, 128)] * 32  # 32 tiles of 128 rows of 4 words: 16,384
     assert {a.prefill.path for a in bound.resolve_batch(two)} == {"sparse_mqa"}
     assert bound.resolve(128).prefill.paths == ("masked_mha", "sparse_mqa")
+
+
+def test_a_batch_has_context_when_one_of_its_prefills_has(build: Build) -> None:
+    rules = [
+        {"path": "dense_mha", "when": {"has_context": False}, "scope": "batch"},
+        {"path": "masked_mha", "when": {"context_len": {"max": 64}}, "scope": "batch"},
+    ]
+    entry = sparse_entry(build, [{**rule, "reason": "As it is."} for rule in rules])
+    layer = build.layer(mla=True, sparse=True, dense_prefill=True)
+    bound = build.selector(entry).bind("9.0", layer)
+    fresh, some, more = Request(64, 64), Request(64, 128), Request(64, 129)
+    for requests, path in (
+        ([fresh, fresh], "dense_mha"),
+        ([fresh, some], "masked_mha"),
+        ([fresh, some, more], "sparse_mqa"),
+    ):
+        assert {a.prefill.path for a in bound.resolve_batch(requests)} == {path}
+
+
+def test_a_request_that_may_be_a_decode_may_be_missing_among_the_prefills(build: Build) -> None:
+    cases = {"cases": [{"when": {"num_heads": {"max": 16}}, "value": 8}, {"value": 1}]}
+    rule = {"path": "dense_mha", "when": {"num_prefills": {"min": 2}}, "scope": "batch"}
+    entry = sparse_entry(build, [{**rule, "reason": "Two."}], decode_threshold=cases)
+    layer = build.layer(mla=True, sparse=True, dense_prefill=True)
+    bound = build.selector(entry).bind("9.0", layer)
+    maybe, sure = bound.resolve_batch([Request(8, 8), Request(9, 9)])
+    assert (maybe.phase, sure.phase) == (None, Phase.PREFILL)
+    assert sure.prefill.paths == ("dense_mha", "sparse_mqa")  # there may be but one
+    assert maybe.prefill.path == "dense_mha"  # if it is a prefill, there are two
+    one, other = bound.resolve_batch([Request(8, 8), Request(7, 7)])
+    assert one.prefill.paths == other.prefill.paths == ("dense_mha", "sparse_mqa")
+    (alone,) = bound.resolve_batch([Request(8, 8)])
+    assert alone.prefill.path == "sparse_mqa"
 
 
 def test_only_leading_decodes_of_one_length_count_where_they_must_be_uniform(

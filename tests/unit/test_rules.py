@@ -191,6 +191,7 @@ STEPS = Steps("seq_len", "query_len", ((64, 8), (128, 32)), HERE)
         ({"seq_len": 64, "query_len": 8}, YES),
         ({"seq_len": 64, "query_len": 7}, NO),
         ({"seq_len": 65, "query_len": 31}, NO),
+        ({"seq_len": 65, "query_len": 32}, YES),
         ({"seq_len": 128, "query_len": 32}, YES),
         ({"seq_len": 129, "query_len": 129}, NO),
         ({"seq_len": 64}, MAYBE),
@@ -202,6 +203,13 @@ STEPS = Steps("seq_len", "query_len", ((64, 8), (128, 32)), HERE)
 )
 def test_the_first_row_that_is_long_enough_decides(asked: dict[str, Any], answer: Answer) -> None:
     assert STEPS.answer(question(**asked)) is answer
+
+
+def test_a_later_row_does_not_help_where_an_earlier_one_decides() -> None:
+    steps = Steps("seq_len", "query_len", ((64, 32), (128, 8)), HERE)
+    assert steps.answer(question(seq_len=64, query_len=31)) is NO
+    assert steps.answer(question(seq_len=65, query_len=31)) is YES
+    assert steps.answer(question(seq_len=1, query_len=32)) is YES
 
 
 # -- constraints, as an entry states them --------------------------------------------------------
@@ -248,6 +256,7 @@ def test_require(build: Build) -> None:
     rule = {"when": {"tp_size": 8}, "require": {"num_heads": [8, 16], "pp_size": 1}}
     assert judged(build, rule, tp_size=4, num_heads=9) == Verdict(Outcome.SELECTED)
     assert judged(build, rule, tp_size=8, num_heads=16) == Verdict(Outcome.SELECTED)
+    assert judged(build, rule, tp_size=4) == Verdict(Outcome.SELECTED)  # heads do not matter
     rejection = only(judged(build, rule, tp_size=8, num_heads=9))
     assert (rejection.field, rejection.observed) == ("num_heads", "9")
     assert (rejection.allowed, rejection.nearest) == ("8, 16", "8")
