@@ -41,7 +41,7 @@ from selector.asking import ask, check_space, with_request
 from selector.domains import Domain, Value
 from selector.errors import AttnselError
 from selector.fields import ABSENT, UNSET, Field, show
-from selector.judge import coerced, judge_all
+from selector.judge import judge_all
 from selector.manifest import Entry, Manifest
 from selector.rules import Answer, Constraint, FirstMatch, Question, Test, When
 from selector.values import (
@@ -408,7 +408,7 @@ class _Finder:
         asked = self._ask(values)
         if asked is None:
             return
-        verdict, effective = self._judge(asked), coerced(self.entry, asked)
+        verdict, effective = self._judge(asked), self.entry.coerced(asked)
         accepts = verdict.outcome is not Outcome.UNSUPPORTED
         reason = ""
         if not accepts:
@@ -418,7 +418,7 @@ class _Finder:
             reason = "" if first.reason == NOT_STATED else first.reason or ""
         if claim is None:
             accepted = self.spec.accepts.get(name)
-            matches = accepted.matches(effective) if accepted else ()
+            matches = accepted.matches(asked) if accepted else ()
             claim = matches[0].rule.position if matches else self.entry.position
         batch = self._batch(effective, int(values["query_len"]), int(values["seq_len"]))
         yield Case(self.entry.name, self.phase, name, text, claim, accepts, batch, reason)

@@ -63,7 +63,7 @@ def inspect(
         else:
             show(entries.entries_lines(stated, where, markdown), whole=markdown)
     else:
-        entry = entries.find_entry(stated, name)
+        entry = stated.entry(name)
         if form is InspectFormat.JSON:
             show_json(entries.entry_json(entry, stated))
         else:

@@ -6,7 +6,7 @@ import msgspec
 
 from selector.domains import Domain, Value
 from selector.errors import ContradictionError, ValueRefusedError
-from selector.fields import ABSENT, LONGEST_VERSION, REQUEST_FIELDS, UNSET, Field, one_line
+from selector.fields import ABSENT, LONGEST_VERSION, REQUEST_FIELDS, UNSET, one_line
 from selector.manifest import Manifest, Measure
 from selector.rules import Answer, Question
 from selector.values import Device, Facts, Layer, Request
@@ -15,6 +15,7 @@ __all__ = ["BatchTotals", "ask", "check_facts", "check_space", "with_batch", "wi
 
 _UNSET_UNLESS_SAID = ("block_size", "v_head_size")
 _ONE_UNLESS_SAID = ("tp_size", "pp_size", "dcp_size", "pcp_size")
+_MLA_SIZES = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 
 
 class BatchTotals(msgspec.Struct, frozen=True):
@@ -67,6 +68,7 @@ def ask(
     values: dict[str, Value | Domain] = dict(layer.fields)
     values["platform"] = words.fields["platform"].read(device.platform)
     values["capability"] = ABSENT if code is None else code
+    _infer_kind(values)
     for field in words.fields.values():
         if field.name not in values and field.role == "feature" and field.off is not None:
             values[field.name] = field.off
@@ -75,14 +77,27 @@ def ask(
     for name in _ONE_UNLESS_SAID:
         values.setdefault(name, 1)
     _derive_sizes(layer, values)
+    for name, default in manifest.defaults.items():
+        stated = values.get(default.field) if default.field else default.value
+        if name not in values and stated is not None:
+            values[name] = stated
     for name, kind in manifest.facts.items():
         if kind == "boolean" and (name in facts.values or closed_world):
-            values[name] = bool(facts.values.get(name))
+            values[name] = bool(facts.values.get(name, name in manifest.standard))
     if closed_world:
         for field in words.fields.values():
-            if field.name not in values and field.name not in others:
-                _close(field, values)
-    return _derive(manifest, Question(words, values))
+            closed = field.closed()
+            if field.name not in values and field.name not in others and closed is not None:
+                values[field.name] = closed
+    return Question(words, values).derived(manifest.derive)
+
+
+def _infer_kind(values: dict[str, Value | Domain]) -> None:
+    """A layer with the sizes of MLA is MLA, and one with an indexer is sparse, unless it says."""
+    if any(isinstance(values.get(name), int) for name in _MLA_SIZES):
+        values.setdefault("mla", True)
+    if isinstance(values.get("index_topk"), int) and values.get("mla") is True:
+        values.setdefault("sparse", True)
 
 
 def _derive_sizes(layer: Layer, values: dict[str, Value | Domain]) -> None:
@@ -98,11 +113,32 @@ def _derive_sizes(layer: Layer, values: dict[str, Value | Domain]) -> None:
                 f"num_heads {heads} is not num_kv_heads {kv_heads} times gqa_group {group}"
             )
     latent, rope = layer.get("kv_lora_rank"), layer.get("qk_rope_head_dim")
-    if layer.get("mla") is True and isinstance(latent, int) and isinstance(rope, int):
+    if values.get("mla") is True and isinstance(latent, int) and isinstance(rope, int):
         values.setdefault("head_size", latent + rope)
     for flag, size in (("dcp", "dcp_size"), ("pcp", "pcp_size")):
         if layer.get(flag) is None:
             values[flag] = _is_several(values[size])
+    _derive_heads(values)
+
+
+def _derive_heads(values: dict[str, Value | Domain]) -> None:
+    """Heads of the whole model and of one rank, each from the other."""
+    ranks, total = values["tp_size"], values.get("total_num_heads")
+    heads, kv_heads = values.get("num_heads"), values.get("num_kv_heads")
+    if isinstance(ranks, int):
+        if total is None and isinstance(heads, int):
+            total = values["total_num_heads"] = heads * ranks
+        if isinstance(total, int):
+            values.setdefault("model_num_heads", total // ranks)
+        elif total == ABSENT:
+            values.setdefault("model_num_heads", ABSENT)
+        total_kv = values.get("total_num_kv_heads")
+        if isinstance(total_kv, int):
+            kv_heads = max(1, total_kv // ranks)
+    kv_heads = 1 if values.get("mla") is True else kv_heads
+    mine = values.get("model_num_heads")
+    if isinstance(mine, int) and isinstance(kv_heads, int):
+        values.setdefault("heads_divide", mine % kv_heads == 0)
 
 
 def _is_several(number: Value | Domain) -> bool | Domain:
@@ -112,24 +148,6 @@ def _is_several(number: Value | Domain) -> bool | Domain:
     if (number & several).is_empty():
         return False
     return True if number <= several else Domain.of(True, False)
-
-
-def _close(field: Field, values: dict[str, Value | Domain]) -> None:
-    """What a field is when nobody says it, in a closed world."""
-    if ABSENT in field.symbols:
-        values[field.name] = ABSENT
-    elif UNSET in field.symbols:
-        values[field.name] = UNSET
-    elif field.type in ("boolean", "presence"):
-        values[field.name] = False
-
-
-def _derive(manifest: Manifest, question: Question) -> Question:
-    for name, rules in manifest.derive.items():
-        results = [match.rule.result for match in rules.matches(question)]
-        value = results[0] if len(results) == 1 else Domain.of(*results)
-        question = question.plus({name: value})
-    return question
 
 
 def check_facts(manifest: Manifest, facts: Facts) -> None:
@@ -186,7 +204,7 @@ def with_request(manifest: Manifest, question: Question, request: Request) -> Qu
         values |= {"query_len": query, "seq_len": Domain.between(query, None)}
     if seq is not None:
         values |= {"seq_len": seq, "query_len": Domain.between(1, seq)}
-    return _derive(manifest, question.plus(values))
+    return question.plus(values).derived(manifest.derive)
 
 
 def with_batch(
@@ -210,7 +228,7 @@ def with_batch(
     values["has_context"] = context if only is None else only
     for measure in manifest.measures:
         values[measure.name] = _span(mask_words(measure, least), mask_words(measure, most))
-    return _derive(manifest, question.plus(values))
+    return question.plus(values).derived(manifest.derive)
 
 
 def _span(low: int, high: int) -> Value | Domain:

@@ -84,8 +84,8 @@ class Selector:
         known = facts or Facts()
         check_facts(self.manifest, known)
         if closed_world:
-            missing = dict.fromkeys(self.manifest.facts)
-            known = Facts({**missing, **known.values})
+            taken = {n: n in self.manifest.standard or None for n in self.manifest.facts}
+            known = Facts({**taken, **known.values})
         question = ask(self.manifest, where, layer, known, closed_world)
         check_space(self.manifest, question)
         return Bound(self.manifest, where, question, known, policy or Policy())

@@ -13,13 +13,14 @@ from itertools import chain
 import msgspec
 
 from selector.domains import Domain
-from selector.judge import Judged, coerced
+from selector.judge import Judged, judge
 from selector.manifest import Entry, Joint, Manifest
 from selector.rules import Answer, FirstMatch, Match, Question, Rule, When
 from selector.values import (
     Choice,
     Code,
     Condition,
+    Facts,
     Outcome,
     Phase,
     Policy,
@@ -28,7 +29,7 @@ from selector.values import (
     Verdict,
 )
 
-__all__ = ["choose"]
+__all__ = ["choose", "dense_backend"]
 
 _USABLE = (Outcome.ELIGIBLE, Outcome.CONDITIONAL)
 _NOTHING = Choice(None)
@@ -188,14 +189,32 @@ def _usable(
 def _orders(
     manifest: Manifest, asked: Question, policy: Policy, phase: Phase
 ) -> tuple[Match[tuple[str, ...]], ...]:
-    forced = policy.prefill_backend if phase is Phase.PREFILL else policy.decode_backend
-    if forced is None and policy.backend and phase in manifest.entries[policy.backend].phases:
-        forced = policy.backend
+    forced = manifest.forced(policy, phase)
     if forced is not None:
         position = Position("policy", 0, 0)
         return (Match(Rule(When(), (forced,), position, "forced by the caller")),)
     lists = (Rule(p.when, p.orders[phase], p.position, p.reason) for p in manifest.priorities)
     return FirstMatch(tuple(lists)).matches(asked)
+
+
+def dense_backend(
+    manifest: Manifest, asked: Question, facts: Facts, policy: Policy
+) -> tuple[Answer, str | None]:
+    """The prefill backend that the priorities give for the same layer, were it not sparse.
+
+    Returns:
+        Whether there is one, and the first that can be it.
+    """
+    dense = asked.plus({"sparse": False}).derived(manifest.derive)
+    free = Policy(deny=policy.deny)
+    orders = _orders(manifest, dense, free, Phase.PREFILL)
+    names = dict.fromkeys(name for match in orders for name in match.rule.result)
+    judged = {n: judge(manifest, manifest.entries[n], dense, facts, free) for n in names}
+    lists = _lists(manifest, dense, judged, free, Phase.PREFILL)
+    first = next((option.name for option in chain(*lists)), None)
+    if all(any(option.certain for option in options) for options in lists):
+        return Answer.YES, first
+    return (Answer.NO if first is None else Answer.MAYBE), first
 
 
 # -- what two backends must share ----------------------------------------------------------------
@@ -284,14 +303,14 @@ class _Pairs:
         return Answer.MAYBE if here.only() is None or here != there else Answer.YES
 
     def _values(self, shared: str, entry: Entry) -> Domain:
-        return coerced(entry, self.asked).possible(shared)
+        return entry.coerced(self.asked).possible(shared)
 
     def _text(self, shared: str, entry: Entry) -> str:
         if shared == "backend":
             return entry.name
         if shared == "kv_layout":
             return ", ".join(sorted(entry.kv_layout))
-        return coerced(entry, self.asked).text(shared)
+        return entry.coerced(self.asked).text(shared)
 
 
 def _refuse_others(judged: Judged, pairs: _Pairs, decode: str, prefills: _Lists) -> None:
@@ -306,4 +325,7 @@ def _refuse_others(judged: Judged, pairs: _Pairs, decode: str, prefills: _Lists)
                 prefill = name if phase is Phase.PREFILL else next(chain(*prefills)).name
                 other = decode if phase is Phase.PREFILL else name
                 rejection = pairs.rejection(prefill, other, phase)
+                alone = all(verdict.outcome in _USABLE for verdict in verdicts.values())
+                if rejection.field == "backend" and alone:
+                    continue  # it would go with itself; another one is only preferred
                 verdicts[phase] = Verdict(Outcome.UNSUPPORTED, (rejection,))

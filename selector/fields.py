@@ -113,6 +113,13 @@ class Field(msgspec.Struct, frozen=True):
             return (Domain.of(*self.values) if self.values else ANY) | symbols
         return Domain.between(self.low, None) | symbols
 
+    def closed(self) -> Value | None:
+        """What the field is in a closed world when nobody says it; ``None``: it stays unknown."""
+        for symbol in (ABSENT, UNSET):
+            if symbol in self.symbols:
+                return symbol
+        return False if self.type in ("boolean", "presence") else None
+
     def read(self, raw: object) -> Value | Domain:
         """Normalises an input to a value, or to the set of values it can mean.
 
@@ -358,6 +365,24 @@ BUILTIN: tuple[Field, ...] = (
     _size("num_heads", "Query heads on one tensor-parallel rank.", symbols=UNSET),
     _size("num_kv_heads", "KV heads on one tensor-parallel rank.", symbols=UNSET),
     _size("gqa_group", "Query heads per KV head.", symbols=UNSET),
+    _size(
+        "total_num_heads",
+        "Query heads of the whole model; unless said, num_heads times tp_size.",
+        symbols=ABSENT,
+    ),
+    _size("total_num_kv_heads", "KV heads of the whole model.", symbols=ABSENT),
+    _size(
+        "model_num_heads",
+        "Query heads of one rank by the model's total: total_num_heads // tp_size.",
+        low=0,
+        symbols=ABSENT,
+    ),
+    Field(
+        "heads_divide",
+        "boolean",
+        "context",
+        "Whether model_num_heads is a multiple of the KV heads of one rank (1 for MLA).",
+    ),
     _size("v_head_size", "Elements of one value head; unset: as many as head_size.", symbols=UNSET),
     _size("q_lora_rank", "MLA: rank of the query projection.", low=0, symbols=ABSENT),
     _size("kv_lora_rank", "MLA: rank of the KV latent.", low=0, symbols=ABSENT),

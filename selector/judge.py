@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from selector.domains import Domain, Value
-from selector.manifest import Entry, Manifest
+import msgspec
+
+from selector.manifest import Entry, Manifest, PhaseSpec
 from selector.rules import Answer, FirstMatch, Question, Test
 from selector.values import (
     Code,
@@ -22,7 +23,7 @@ from selector.values import (
     Verdict,
 )
 
-__all__ = ["Judged", "coerced", "judge_all"]
+__all__ = ["Judged", "judge", "judge_all"]
 
 Judged = dict[str, dict[Phase, Verdict]]
 """Entry → phase → verdict."""
@@ -30,42 +31,84 @@ Judged = dict[str, dict[Phase, Verdict]]
 
 def judge_all(manifest: Manifest, asked: Question, facts: Facts, policy: Policy) -> Judged:
     """Every entry's verdict in every phase."""
-    judged: Judged = {}
-    for entry in manifest.entries.values():
-        effective = coerced(entry, asked)
-        judged[entry.name] = {
-            phase: _judge(manifest, entry, phase, asked, effective, facts, policy)
-            for phase in Phase
-        }
-    return judged
+    return {
+        entry.name: judge(manifest, entry, asked, facts, policy)
+        for entry in manifest.entries.values()
+    }
 
 
-def coerced(entry: Entry, asked: Question) -> Question:
-    """The question as the entry sees it, after its coercions."""
-    changed: dict[str, Value | Domain] = {}
-    for name, rules in entry.coerce.items():
-        results = Domain()
-        for match in rules.matches(asked):
-            same = match.rule.result == "same"
-            results |= asked.possible(name) if same else Domain.of(match.rule.result)
-        only = results.only()
-        changed[name] = results if only is None else only
-    return asked.plus(changed)
+def judge(
+    manifest: Manifest, entry: Entry, asked: Question, facts: Facts, policy: Policy
+) -> dict[Phase, Verdict]:
+    """What one entry says to a question in each phase, by itself."""
+    conditions: list[Condition] = []
+    denied = _denied(manifest, entry, asked, policy, conditions)
+    if denied is not None:
+        return dict.fromkeys(Phase, denied)
+    missing = tuple(_missing(entry, facts, conditions))
+    verdicts: dict[Phase, Verdict] = {}
+    said: _Said | None = None
+    for phase in Phase:
+        spec = entry.phases.get(phase)
+        if spec is None:
+            why = f"does not serve {phase}"
+            verdicts[phase] = _one(Outcome.UNSUPPORTED, Code.PHASE, entry.position, why)
+            continue
+        if said is None or not said.spec.says_as_much_as(spec):
+            said = _listen(entry, spec, asked)
+        verdicts[phase] = _verdict(manifest, spec, said, missing, conditions)
+    return verdicts
 
 
-def _judge(
+class _Said(msgspec.Struct, frozen=True):
+    """What a phase of an entry says to a question: what it refuses, and what it depends on."""
+
+    spec: PhaseSpec
+    refused: tuple[Rejection, ...]
+    conditions: tuple[Condition, ...]
+
+
+def _listen(entry: Entry, spec: PhaseSpec, asked: Question) -> _Said:
+    refused: list[Rejection] = []
+    conditions: list[Condition] = []
+    for name, accepted in spec.accepts.items():
+        _judge_field(accepted, entry.sources.get(name, ""), asked, refused, conditions)
+    for constraint in spec.constraints:
+        answer = constraint.violated(asked)
+        if answer is Answer.YES:
+            refused += constraint.rejections(asked)
+        elif answer is Answer.MAYBE:
+            conditions += constraint.conditions(asked)
+    return _Said(spec, tuple(refused), tuple(conditions))
+
+
+def _verdict(
+    manifest: Manifest,
+    spec: PhaseSpec,
+    said: _Said,
+    missing: tuple[Rejection, ...],
+    conditions: list[Condition],
+) -> Verdict:
+    if said.refused and any(r.field not in manifest.facts for r in said.refused):
+        return Verdict(Outcome.UNSUPPORTED, (*said.refused, *missing))
+    if spec.disabled:
+        return _one(Outcome.PINNED, Code.PINNED, spec.position, spec.rationale or "")
+    if said.refused or missing:  # nothing but facts: what is not installed may be
+        return Verdict(Outcome.UNAVAILABLE, (*said.refused, *missing))
+    needed = tuple(dict.fromkeys((*conditions, *said.conditions)))
+    return Verdict(Outcome.CONDITIONAL if needed else Outcome.ELIGIBLE, (), needed)
+
+
+def _denied(
     manifest: Manifest,
     entry: Entry,
-    phase: Phase,
     asked: Question,
-    effective: Question,
-    facts: Facts,
     policy: Policy,
-) -> Verdict:
-    """What an entry says to a question in a phase, by itself."""
+    conditions: list[Condition],
+) -> Verdict | None:
+    """That policy never tries the entry; adds what this depends on to the conditions."""
     if entry.name in policy.deny:
         return _one(Outcome.DENIED, Code.DENIED, entry.position, policy.deny[entry.name])
-    conditions: list[Condition] = []
     for denial in manifest.deny:
         if denial.backend == entry.name:
             answer = denial.when.answer(asked)
@@ -73,27 +116,7 @@ def _judge(
                 return _one(Outcome.DENIED, Code.DENIED, denial.position, denial.reason)
             if answer is Answer.MAYBE:
                 conditions += [test.counter(asked) for test in denial.when.doubtful(asked)]
-    spec = entry.phases.get(phase)
-    if spec is None:
-        return _one(Outcome.UNSUPPORTED, Code.PHASE, entry.position, f"does not serve {phase}")
-    refused: list[Rejection] = []
-    for accepted in spec.accepts.values():
-        _judge_field(accepted, effective, refused, conditions)
-    for constraint in spec.constraints:
-        answer = constraint.violated(effective)
-        if answer is Answer.YES:
-            refused += constraint.rejections(effective)
-        elif answer is Answer.MAYBE:
-            conditions += constraint.conditions(effective)
-    missing = list(_missing(entry, facts, conditions))
-    if refused:
-        return Verdict(Outcome.UNSUPPORTED, (*refused, *missing))
-    if spec.disabled:
-        return _one(Outcome.PINNED, Code.PINNED, spec.position, spec.rationale or "")
-    if missing:
-        return Verdict(Outcome.UNAVAILABLE, tuple(missing))
-    outcome = Outcome.CONDITIONAL if conditions else Outcome.ELIGIBLE
-    return Verdict(outcome, (), tuple(dict.fromkeys(conditions)))
+    return None
 
 
 def _one(outcome: Outcome, code: str, position: Position, reason: str) -> Verdict:
@@ -102,25 +125,26 @@ def _one(outcome: Outcome, code: str, position: Position, reason: str) -> Verdic
 
 def _judge_field(
     accepted: FirstMatch[Test],
-    effective: Question,
+    source: str,
+    asked: Question,
     refused: list[Rejection],
     conditions: list[Condition],
 ) -> None:
     """Adds what one field's accepted set says: nothing, a rejection, or conditions."""
-    matches = accepted.matches(effective)
-    answers = [match.rule.result.answer(effective) for match in matches]
+    matches = accepted.matches(asked)
+    answers = [match.rule.result.answer(asked) for match in matches]
     if all(a is Answer.NO for a in answers):
         first = matches[0].rule
-        refused.append(first.result.rejection(effective, reason=first.reason))
+        refused.append(first.result.rejection(asked, None, first.reason, source))
         return
     refused_at_last = answers[-1] is Answer.NO
     for match, answer in zip(matches, answers, strict=True):
         if answer is Answer.MAYBE:
-            conditions.append(match.rule.result.condition(effective))
+            conditions.append(match.rule.result.condition(asked))
         elif answer is Answer.NO:
-            conditions += [doubt.counter(effective) for doubt in match.doubts]
+            conditions += [doubt.counter(asked) for doubt in match.doubts]
         elif refused_at_last:
-            conditions += [doubt.condition(effective) for doubt in match.doubts]
+            conditions += [doubt.condition(asked) for doubt in match.doubts]
 
 
 def _missing(entry: Entry, facts: Facts, conditions: list[Condition]) -> Iterator[Rejection]:

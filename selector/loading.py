@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,26 +10,24 @@ from types import MappingProxyType
 from typing import Any
 
 from selector import schema
-from selector.document import Document, Mapping, Sequence, read_document, read_text
+from selector.document import Document, Mapping, read_document, read_text
 from selector.domains import Value
+from selector.entries import EntryReader
 from selector.errors import ManifestError
 from selector.manifest import (
-    SPARSE_PATH,
-    Claim,
+    Column,
+    Default,
     Denial,
     Entry,
     Invariant,
     Joint,
     Manifest,
     Measure,
-    PathRule,
-    PhaseSpec,
     Priority,
-    Requirement,
 )
 from selector.overlay import apply_overlay
-from selector.parsing import KINDS, Parser, locate, vocabulary_of
-from selector.rules import FirstMatch, Rule, Steps, Test, When
+from selector.parsing import UNKNOWN, Parser, locate, vocabulary_of
+from selector.rules import FirstMatch
 from selector.values import ManifestRef, Phase
 
 __all__ = ["load", "loads", "read"]
@@ -84,10 +81,6 @@ def digest(tree: Mapping) -> str:
     return hashlib.sha256(json.dumps(meaning, sort_keys=True).encode()).hexdigest()
 
 
-_NEVER_COERCED = frozenset({"platform", "capability", "dense_prefill", *KINDS})
-"""What the request is: to change it would be to answer another one, and to step around the pin."""
-
-
 class _Builder:
     """Turns a tree that passed the schema into a manifest, reporting what the schema cannot see."""
 
@@ -97,8 +90,6 @@ class _Builder:
         self.tree = document.tree
         self.words = vocabulary_of(document)
         self.parser = Parser(document, self.words)
-        declared = (self.tree.get(key, {}) for key in ("facts", "derive"))
-        self.fixed = _NEVER_COERCED.union(self.parser.changing, *declared)
 
     def manifest(self) -> Manifest:
         tree = self.tree
@@ -112,9 +103,12 @@ class _Builder:
             entries=MappingProxyType(entries),
             facts=MappingProxyType({n: f["type"] for n, f in tree.get("facts", {}).items()}),
             derive=MappingProxyType(derive),
+            standard=frozenset(n for n, f in tree.get("facts", {}).items() if "standard" in f),
+            defaults=MappingProxyType(self._defaults()),
+            columns=MappingProxyType(self._columns()),
             space=tuple(parse.constraint(r, "CONTRADICTION") for r in tree.get("space", ())),
             joint=tuple(
-                Joint(parse.when(r), tuple(r["same"]), r["reason"], r.position)
+                Joint(parse.when(r), tuple(r["same"]), r["reason"], r.position, r.get("source", ""))
                 for r in tree.get("joint", ())
             ),
             priorities=tuple(self._priority(r, entries) for r in tree.get("priorities", ())),
@@ -130,8 +124,9 @@ class _Builder:
 
     def _entries(self) -> dict[str, Entry]:
         entries: dict[str, Entry] = {}
+        reader = EntryReader(self.document, self.parser)
         for raw in self.tree["backends"]:
-            entry = self._entry(raw)
+            entry = reader.entry(raw)
             if entry.name in entries:
                 at = raw.values_at["name"]
                 first = entries[entry.name].position.line
@@ -141,189 +136,10 @@ class _Builder:
             entries[entry.name] = entry
         return entries
 
-    def _entry(self, raw: Mapping) -> Entry:
-        parse = self.parser
-        phases = {Phase(p): self._phase(raw, spec) for p, spec in raw["phases"].items()}
-        return Entry(
-            name=raw["name"],
-            position=raw.position,
-            description=raw.get("description", ""),
-            source=raw["source"],
-            library=raw.get("library", ""),
-            mla=raw["mla"],
-            sparse=raw["sparse"],
-            dense_prefill=raw.get("dense_prefill"),
-            dense_prefill_at=raw.keys_at.get("dense_prefill"),
-            rationale=raw.get("rationale"),
-            evidence=tuple(raw.get("evidence", ())),
-            revisit_when=raw.get("revisit_when"),
-            pinned=frozenset(raw.get("pinned", ())),
-            requires=self._requires(raw),
-            kv_layout=frozenset(raw.get("kv_layout", ())),
-            accepts=MappingProxyType(self._accepts(raw, None)),
-            phases=MappingProxyType(phases),
-            coerce=MappingProxyType(self._coerce(raw)),
-            decode_threshold=self._threshold(raw),
-            uniform_decodes=raw.get("uniform_decodes", False),
-            prefill_paths=self._paths(raw),
-            adapter=raw.get("adapter"),
-            claimed=self._claim(raw.get("claimed"), parse),
-            verified_on=tuple(raw.get("verified_on", ())),
-        )
-
-    def _phase(self, raw: Mapping, spec: Mapping) -> PhaseSpec:
-        accepts = self._accepts(raw, spec)
-        for field in self.words.fields.values():
-            if field.role == "core" and field.name not in accepts:
-                self.document.report(
-                    "CAP025",
-                    raw.keys_at["accepts"],
-                    f"entry {raw['name']} does not state `{field.name}`",
-                    "list the values it accepts, or `any`",
-                )
-        constraints = [*raw.get("constraints", ()), *spec.get("constraints", ())]
-        return PhaseSpec(
-            accepts=MappingProxyType(accepts),
-            constraints=tuple(self.parser.constraint(c) for c in constraints),
-            position=spec.position,
-            disabled=spec.get("disabled", False),
-            rationale=spec.get("rationale"),
-        )
-
-    def _accepts(self, raw: Mapping, spec: Mapping | None) -> dict[str, FirstMatch[Test]]:
-        """What an entry accepts, for every field it restricts, in order of the vocabulary."""
-        common = self.parser.accepts(raw["accepts"])
-        own = self.parser.accepts(spec["accepts"]) if spec and "accepts" in spec else {}
-        accepts: dict[str, FirstMatch[Test]] = {}
-        for field in self.words.fields.values():
-            if field.name in KINDS:
-                at = raw.keys_at[field.name]
-                accepts[field.name] = self.parser.exactly(field.name, raw[field.name], at)
-            elif field.name in own or field.name in common:
-                accepts[field.name] = own.get(field.name) or common[field.name]
-            elif field.role == "feature":
-                at = raw.keys_at["accepts"]
-                accepts[field.name] = self.parser.exactly(field.name, field.off, at, "not stated")
-        return accepts
-
-    def _requires(self, raw: Mapping) -> tuple[Requirement, ...]:
-        found: list[Requirement] = []
-        facts = self.tree.get("facts", {})
-        requires = raw.get("requires", {})
-        for name, wanted in requires.items():
-            at = requires.values_at[name]
-            if name not in facts:
-                self.document.report(
-                    "CAP013", at, f'"{name}" is not declared under `facts`', "declare it there"
-                )
-                continue
-            kind = facts[name]["type"]
-            if kind == "boolean" and wanted is not True:
-                self.document.report("CAP011", at, f"{name} is a probe", "write true")
-            elif kind == "version" and not self.parser.is_specifier(wanted):
-                shown = "true" if wanted is True else f'"{wanted}"'
-                self.document.report(
-                    "CAP011", at, f"{shown} is no version specifier", 'write one such as ">=1.2"'
-                )
-            found.append(Requirement(name, None if wanted is True else str(wanted), at))
-        return tuple(found)
-
-    def _coerce(self, raw: Mapping) -> dict[str, FirstMatch[Value]]:
-        coerce = raw.get("coerce", {})
-        found: dict[str, FirstMatch[Value]] = {}
-        for name, rules in coerce.items():
-            at = coerce.keys_at[name]
-            if not self.parser.knows(name, at):
-                continue
-            if name in self.fixed:
-                self.document.report(
-                    "CAP028",
-                    at,
-                    f"no backend changes {name}",
-                    "coerce what it chooses itself, such as kv_cache_dtype or block_size",
-                )
-            matches = self.parser.first_match(rules, "value")
-            for rule in matches.rules:
-                if rule.result != "same":
-                    self.parser.check_value(name, rule.result, rule.position)
-            found[name] = matches
-        return found
-
-    def _threshold(self, raw: Mapping) -> FirstMatch[int] | None:
-        stated = raw.get("decode_threshold")
-        if stated is None:
-            return None
-        if isinstance(stated, int):
-            return FirstMatch((Rule(When(), stated, raw.values_at["decode_threshold"]),))
-        return self.parser.first_match(stated["cases"], "value")
-
-    def _paths(self, raw: Mapping) -> tuple[PathRule, ...]:
-        rules = raw.get("prefill_paths", ())
-        for i, rule in enumerate(rules, 1):
-            conditional = rule.get("when") or "steps" in rule
-            gated = raw["sparse"] and rule["path"] != SPARSE_PATH
-            if i < len(rules) and not conditional and not gated:
-                self.document.report(
-                    "CAP016",
-                    rule.position,
-                    "this path is always taken, so those after it never are",
-                    "move it to the end or give it a `when`",
-                )
-            elif i == len(rules) and conditional:
-                self.document.report(
-                    "CAP016",
-                    rule.position,
-                    "the last path has a condition, so some requests have no path",
-                    "end with a path that has no `when`",
-                )
-            elif i == len(rules) and gated and not raw["dense_prefill"]:
-                self.document.report(
-                    "CAP016",
-                    rule.position,
-                    "the last path is dense and `dense_prefill` is false, so requests have no path",
-                    "end with sparse_mqa",
-                )
-        return tuple(
-            PathRule(
-                path=r["path"],
-                when=self.parser.when(r),
-                steps=self._steps(r),
-                batch=r.get("scope") == "batch",
-                reason=r["reason"],
-                position=r.position,
-            )
-            for r in rules
-        )
-
-    def _steps(self, rule: Mapping) -> Steps | None:
-        steps = rule.get("steps")
-        if steps is None:
-            return None
-        for key in ("over", "least"):
-            self.parser.knows(steps[key], steps.values_at[key])
-        table = tuple((row["max"], row["min"]) for row in steps["table"])
-        if any(b <= a for (a, _), (b, _) in itertools.pairwise(table)):
-            at = steps.keys_at["table"]
-            self.document.report("CAP011", at, "`max` does not ascend", "sort the rows by `max`")
-        return Steps(steps["over"], steps["least"], table, steps.position)
-
-    def _claim(self, raw: Mapping | None, parse: Parser) -> Claim | None:
-        if raw is None:
-            return None
-        constraints = raw.get("constraints")
-        return Claim(
-            source=raw["source"],
-            accepts=MappingProxyType(parse.accepts(raw.get("accepts", {}))),
-            dense_prefill=raw.get("dense_prefill"),
-            constraints=(
-                None if constraints is None else tuple(parse.constraint(c) for c in constraints)
-            ),
-        )
-
     def _derive(self) -> dict[str, FirstMatch[Value]]:
         """Derived values, each after the ones it reads."""
         stated = self.tree.get("derive", {})
-        rules = {n: self._derivation(n, d["first_match"]) for n, d in stated.items()}
+        rules = {n: self._derivation(n, d) for n, d in stated.items()}
         reads = {n: _fields_of(m) & rules.keys() for n, m in rules.items()}
         ordered: dict[str, FirstMatch[Value]] = {}
         while len(ordered) < len(rules):
@@ -334,7 +150,8 @@ class _Builder:
             ordered.update((n, rules[n]) for n in ready)
         return ordered
 
-    def _derivation(self, name: str, raw: Sequence) -> FirstMatch[Value]:
+    def _derivation(self, name: str, stated: Mapping) -> FirstMatch[Value]:
+        raw = stated["first_match"]
         values = [rule["value"] for rule in raw]
         flags = {isinstance(v, bool) for v in values}
         numbers = {str(v) for v in values if not isinstance(v, str)}
@@ -345,7 +162,53 @@ class _Builder:
                 f"{name} has values of two types",
                 "write only true and false, or only numbers and names that are none",
             )
-        return self.parser.first_match(raw, "value")
+        return self.parser.first_match(raw, "value", stated.get("source", ""))
+
+    def _defaults(self) -> dict[str, Default]:
+        stated = self.tree.get("defaults", {})
+        found: dict[str, Default] = {}
+        for name, raw in stated.items():
+            if not self.parser.knows(name, stated.keys_at[name]):
+                continue
+            if name in self.parser.changing or self.words.fields[name].role == "feature":
+                self.document.report(
+                    "CAP010",
+                    stated.keys_at[name],
+                    f"{name} needs no default: the request says it, or silence does",
+                    "give a default to a field of the layer or the deployment",
+                )
+            if "field" in raw:
+                self.parser.knows(raw["field"], raw.values_at["field"])
+            else:
+                self.parser.check_value(name, raw["value"], raw.values_at["value"])
+            found[name] = Default(
+                raw.get("value"), raw.get("field"), raw.position, raw.get("source", "")
+            )
+        return found
+
+    def _columns(self) -> dict[str, Column]:
+        found: dict[str, Column] = {}
+        for name, raw in self.tree.get("columns", {}).items():
+            if "field" in raw:
+                self.parser.knows(raw["field"], raw.values_at["field"])
+            values = {
+                value: MappingProxyType(self._said(fields))
+                for value, fields in raw.get("values", {}).items()
+            }
+            found[name] = Column(
+                raw.get("field"), MappingProxyType(values), raw.get("suppose") == "dense_prefill"
+            )
+        return found
+
+    def _said(self, raw: Mapping) -> dict[str, Value | None]:
+        """What one value of a column says: field → value, or ``None`` for unknown."""
+        said: dict[str, Value | None] = {}
+        for name, value in raw.items():
+            if self.parser.knows(name, raw.keys_at[name]):
+                said[name] = None if value == UNKNOWN else value
+                if value != UNKNOWN:
+                    self.parser.check_value(name, value, raw.values_at[name])
+        return said
 
     def _report_cycle(self, stated: Mapping, reads: dict[str, set[str]]) -> None:
         stuck = {n: needed for n, needed in reads.items() if needed}
@@ -375,7 +238,11 @@ class _Builder:
                 "CAP008", raw.position, "no order for one phase", "give `order`, or both phases"
             )
         return Priority(
-            self.parser.when(raw), MappingProxyType(orders), raw["reason"], raw.position
+            when=self.parser.when(raw),
+            orders=MappingProxyType(orders),
+            reason=raw["reason"],
+            position=raw.position,
+            source=raw.get("source", ""),
         )
 
     def _check_names(self, raw: Mapping, key: str, entries: dict[str, Entry]) -> None:
@@ -389,7 +256,13 @@ class _Builder:
 
     def _denial(self, raw: Mapping, entries: dict[str, Entry]) -> Denial:
         self.parser.knows_backend(raw["backend"], entries, raw.values_at["backend"])
-        return Denial(raw["backend"], self.parser.when(raw), raw["reason"], raw.position)
+        return Denial(
+            backend=raw["backend"],
+            when=self.parser.when(raw),
+            reason=raw["reason"],
+            position=raw.position,
+            source=raw.get("source", ""),
+        )
 
     def _invariant(self, raw: Mapping, entries: dict[str, Entry]) -> Invariant:
         never = raw["never"]

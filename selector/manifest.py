@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Mapping as MappingType
 from types import MappingProxyType
 
 import msgspec
 
-from selector.domains import Value
-from selector.fields import Vocabulary
-from selector.rules import Constraint, FirstMatch, Steps, Test, When
-from selector.values import ManifestRef, Phase, Position
+from selector.domains import Domain, Value
+from selector.errors import UnknownBackendError
+from selector.fields import Vocabulary, close_matches, one_line
+from selector.rules import Constraint, FirstMatch, Question, Rule, Steps, Test, When
+from selector.values import ManifestRef, Phase, Policy, Position
 
 __all__ = [
     "SPARSE_PATH",
     "Claim",
+    "Column",
+    "Default",
     "Denial",
     "Entry",
     "Invariant",
@@ -48,6 +52,10 @@ class PhaseSpec(msgspec.Struct, frozen=True):
     disabled: bool = False
     rationale: str | None = None
 
+    def says_as_much_as(self, other: PhaseSpec) -> bool:
+        """Whether both accept the same by the same constraints, being read from one statement."""
+        return self.accepts is other.accepts and self.constraints is other.constraints
+
 
 class PathRule(msgspec.Struct, frozen=True):
     """One way to compute prefill, and when it is taken."""
@@ -58,6 +66,8 @@ class PathRule(msgspec.Struct, frozen=True):
     batch: bool
     reason: str
     position: Position
+    by_dense_backend: bool = False
+    source: str = ""
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -79,10 +89,12 @@ class Entry(msgspec.Struct, frozen=True):
     sparse: bool
     accepts: MappingType[str, FirstMatch[Test]]
     phases: MappingType[Phase, PhaseSpec]
+    sources: MappingType[str, str] = MappingProxyType({})
     description: str = ""
     library: str = ""
     dense_prefill: bool | None = None
     dense_prefill_at: Position | None = None
+    dense_prefill_except: tuple[Rule[bool], ...] = ()
     rationale: str | None = None
     evidence: tuple[str, ...] = ()
     revisit_when: str | None = None
@@ -96,6 +108,20 @@ class Entry(msgspec.Struct, frozen=True):
     adapter: str | None = None
     claimed: Claim | None = None
     verified_on: tuple[str, ...] = ()
+
+    def coerced(self, asked: Question) -> Question:
+        """The question with the values that this backend really uses, once it runs the layer."""
+        if not self.coerce:
+            return asked
+        used: dict[str, Value | Domain] = {}
+        for name, rules in self.coerce.items():
+            results = Domain()
+            for match in rules.matches(asked):
+                same = match.rule.result == "same"
+                results |= asked.possible(name) if same else Domain.of(match.rule.result)
+            only = results.only()
+            used[name] = results if only is None else only
+        return asked.plus(used)
 
 
 class Measure(msgspec.Struct, frozen=True):
@@ -114,6 +140,7 @@ class Joint(msgspec.Struct, frozen=True):
     same: tuple[str, ...]
     reason: str
     position: Position
+    source: str = ""
 
 
 class Priority(msgspec.Struct, frozen=True):
@@ -123,6 +150,7 @@ class Priority(msgspec.Struct, frozen=True):
     orders: MappingType[Phase, tuple[str, ...]]
     reason: str
     position: Position
+    source: str = ""
 
 
 class Denial(msgspec.Struct, frozen=True):
@@ -132,6 +160,30 @@ class Denial(msgspec.Struct, frozen=True):
     when: When
     reason: str
     position: Position
+    source: str = ""
+
+
+class Default(msgspec.Struct, frozen=True):
+    """What a field is taken to be when nobody says it: a value, or what another field is."""
+
+    value: Value | None
+    field: str | None
+    position: Position
+    source: str = ""
+
+
+class Column(msgspec.Struct, frozen=True):
+    """How one column of a table is read.
+
+    Attributes:
+        field: the field it holds.
+        values: a value of the column → what it says of fields; ``None``: that one is unknown.
+        dense: true in a row supposes that every sparse entry may compute prefill densely.
+    """
+
+    field: str | None = None
+    values: MappingType[str, MappingType[str, Value | None]] = MappingProxyType({})
+    dense: bool = False
 
 
 class Invariant(msgspec.Struct, frozen=True):
@@ -154,6 +206,9 @@ class Manifest(msgspec.Struct, frozen=True):
     priorities: tuple[Priority, ...]
     facts: MappingType[str, str]
     derive: MappingType[str, FirstMatch[Value]]
+    standard: frozenset[str] = frozenset()
+    defaults: MappingType[str, Default] = MappingProxyType({})
+    columns: MappingType[str, Column] = MappingProxyType({})
     space: tuple[Constraint, ...] = ()
     joint: tuple[Joint, ...] = ()
     deny: tuple[Denial, ...] = ()
@@ -161,27 +216,68 @@ class Manifest(msgspec.Struct, frozen=True):
     invariants: tuple[Invariant, ...] = ()
     description: str = ""
 
-    def as_claimed(self) -> Manifest:
-        """The same manifest with every entry's ``claimed:`` in place of the truth.
+    def entry(self, name: str) -> Entry:
+        """The entry called so.
 
-        It gives other answers, so its digest differs.
+        Raises:
+            UnknownBackendError: there is none; the nearest one is named.
         """
+        if name in self.entries:
+            return self.entries[name]
+        near = close_matches(name, self.entries, 0.4)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise UnknownBackendError(f'no backend is called "{one_line(name)}"{hint}')
+
+    def forced(self, policy: Policy, phase: Phase) -> str | None:
+        """The backend that a policy forces in a phase; one forced in both only where it serves.
+
+        Raises:
+            UnknownBackendError: the policy names a backend that is not in the manifest.
+        """
+        own = policy.prefill_backend if phase is Phase.PREFILL else policy.decode_backend
+        if own is not None:
+            return self.entry(own).name
+        both = policy.backend
+        return both if both is not None and phase in self.entry(both).phases else None
+
+    def as_claimed(self) -> Manifest:
+        """The same manifest with every entry's ``claimed:`` in place of the truth."""
+        return self._changed("claimed", _claimed)
+
+    def supposing_dense_prefill(self) -> Manifest:
+        """The same manifest as if every sparse entry could compute prefill densely.
+
+        A supposition, to see what a pinned word keeps from happening; never what is true.
+        """
+        return self._changed("supposing dense prefill", _dense)
+
+    def _changed(self, how: str, change: Callable[[Entry], Entry]) -> Manifest:
+        """The manifest with changed entries; it gives other answers, so its digest differs."""
         from hashlib import sha256
 
-        entries = {name: _claimed(entry) for name, entry in self.entries.items()}
-        digest = sha256(f"claimed {self.ref.digest}".encode()).hexdigest()
+        entries = {name: change(entry) for name, entry in self.entries.items()}
+        digest = sha256(f"{how} {self.ref.digest}".encode()).hexdigest()
         ref = msgspec.structs.replace(self.ref, digest=digest)
         return msgspec.structs.replace(self, ref=ref, entries=MappingProxyType(entries))
+
+
+def _dense(entry: Entry) -> Entry:
+    if not entry.sparse:
+        return entry
+    return msgspec.structs.replace(entry, dense_prefill=True, dense_prefill_except=())
 
 
 def _claimed(entry: Entry) -> Entry:
     claim = entry.claimed
     if claim is None:
         return entry
+    accepts = MappingProxyType({**entry.accepts, **claim.accepts})
     phases = {
         phase: msgspec.structs.replace(
             spec,
-            accepts=MappingProxyType({**spec.accepts, **claim.accepts}),
+            accepts=accepts
+            if spec.accepts is entry.accepts
+            else MappingProxyType({**spec.accepts, **claim.accepts}),
             constraints=spec.constraints if claim.constraints is None else claim.constraints,
         )
         for phase, spec in entry.phases.items()
@@ -189,7 +285,7 @@ def _claimed(entry: Entry) -> Entry:
     dense = entry.dense_prefill if claim.dense_prefill is None else claim.dense_prefill
     return msgspec.structs.replace(
         entry,
-        accepts=MappingProxyType({**entry.accepts, **claim.accepts}),
+        accepts=accepts,
         phases=MappingProxyType(phases),
         dense_prefill=dense,
     )

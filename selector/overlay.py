@@ -14,7 +14,7 @@ from selector.values import Position
 
 __all__ = ["apply_overlay"]
 
-_FIELDWISE = ("accepts", "requires")
+_FIELDWISE = ("accepts", "requires", "sources")
 
 
 def apply_overlay(base: Document, overlay: Document) -> Document:

@@ -27,12 +27,15 @@ from selector.fields import (
 from selector.rules import Allowed, Bound, Constraint, FirstMatch, Rule, Test, When
 from selector.values import Code, Position
 
-__all__ = ["Parser", "locate", "vocabulary_of"]
+__all__ = ["UNKNOWN", "Parser", "locate", "vocabulary_of"]
 
 KINDS = ("mla", "sparse")
 """Fields that an entry states beside ``accepts``, for both phases and once."""
 
-WORDS = ("any", "any_of", "same")
+UNKNOWN = "unknown"
+"""What a column may say of a field: that nobody knows it."""
+
+WORDS = ("any", "any_of", "same", UNKNOWN)
 """What neither a field nor one of its values can be called."""
 
 MOST_ITEMS, MOST_RANGES = 1024, 64
@@ -219,6 +222,7 @@ class Parser:
             code=raw.get("code", code),
             reason=raw["reason"],
             position=raw.position,
+            source=raw.get("source", ""),
         )
 
     def accepts(self, raw: Any) -> dict[str, FirstMatch[Test]]:
@@ -272,12 +276,14 @@ class Parser:
         domain = EMPTY if value is None else Domain.of(value)
         return FirstMatch((Rule(When(), Test(name, Allowed(domain), at), at, why),))
 
-    def first_match(self, raw: Sequence, key: str) -> FirstMatch[Any]:
+    def first_match(self, raw: Sequence, key: str, source: str = "") -> FirstMatch[Any]:
         """Rules whose result stands under ``key``; the last must have no condition."""
         self._ends_unconditionally(raw)
-        return FirstMatch(
-            tuple(Rule(self.when(r), r[key], r.position, r.get("reason", "")) for r in raw)
+        rules = (
+            Rule(self.when(r), r[key], r.position, r.get("reason", ""), r.get("source", ""))
+            for r in raw
         )
+        return FirstMatch(tuple(rules), source)
 
     def _ends_unconditionally(self, raw: Sequence) -> None:
         if raw and raw[-1].get("when"):

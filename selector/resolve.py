@@ -13,10 +13,18 @@ import msgspec
 from selector.asking import BatchTotals, with_batch, with_request
 from selector.choose import choose
 from selector.domains import Domain, Value
-from selector.errors import ContradictionError, UnknownBackendError
-from selector.fields import close_matches, one_line, show
-from selector.judge import Judged, coerced, judge_all
-from selector.manifest import SPARSE_PATH, Entry, Manifest, PathRule
+from selector.errors import ContradictionError
+from selector.fields import REQUEST_FIELDS, show
+from selector.judge import Judged, judge_all
+from selector.manifest import Entry, Manifest
+from selector.paths import (
+    Path,
+    decode_path,
+    decode_thresholds,
+    paths_off,
+    phase_of,
+    prefill_path,
+)
 from selector.rules import Answer, Question
 from selector.values import (
     Candidate,
@@ -25,14 +33,13 @@ from selector.values import (
     Device,
     Facts,
     Outcome,
-    PathOff,
     Phase,
     Policy,
     Request,
     Resolution,
 )
 
-__all__ = ["resolve", "resolve_batch"]
+__all__ = ["Route", "resolve", "resolve_batch", "routes_of"]
 
 
 def resolve(
@@ -57,13 +64,12 @@ def resolve(
     Raises:
         UnknownBackendError: the policy names a backend that is not in the manifest.
     """
-    _check_names(manifest, policy)
+    for name in policy.deny:
+        manifest.entry(name)
     asked = with_request(manifest, question, request)
     judged = judge_all(manifest, asked, facts, policy)
-    prefill, decode = choose(manifest, asked, judged, policy)
-    threshold = _threshold(manifest, decode, asked, request)
-    phase = _phase_of(threshold, request)
-    return _answer(manifest, device, asked, request, phase, (prefill, decode), judged)
+    chosen = choose(manifest, asked, judged, policy)
+    return _answer(manifest, device, asked, request, chosen, judged, facts, policy)
 
 
 def resolve_batch(
@@ -83,41 +89,105 @@ def resolve_batch(
         ContradictionError: a length is unknown.
         UnknownBackendError: the policy names a backend that is not in the manifest.
     """
+    _check_lengths(requests)
+    alone: dict[Request, Resolution] = {}
+    for request in requests:
+        if request not in alone:
+            alone[request] = resolve(manifest, device, question, facts, request, policy)
+    answers = [alone[request] for request in requests]
+    takers = [
+        _Taker(r.prefill.backend, r.decode.backend, r.decode.decode_threshold, r.phase)
+        for r in answers
+    ]
+    routes = _routes(manifest, question, facts, requests, policy, takers)
+    return tuple(
+        msgspec.structs.replace(
+            answer,
+            phase=route.phase,
+            prefill=msgspec.structs.replace(answer.prefill, **msgspec.structs.asdict(route.path)),
+        )
+        for answer, route in zip(answers, routes, strict=True)
+    )
+
+
+class Route(msgspec.Struct, frozen=True):
+    """What a request of a batch counts as, and the path it takes."""
+
+    phase: Phase | None
+    path: Path
+
+
+def routes_of(
+    manifest: Manifest,
+    question: Question,
+    facts: Facts,
+    requests: Sequence[Request],
+    backend: str,
+) -> tuple[Route, ...]:
+    """What a backend would make of requests that run together, were the layer given to it.
+
+    Whether it accepts the layer is not asked.
+
+    Raises:
+        ContradictionError: a length is unknown.
+        UnknownBackendError: the backend is not in the manifest.
+    """
+    _check_lengths(requests)
+    entry = manifest.entry(backend)
+    takers = []
+    for request in requests:
+        asked = with_request(manifest, question, request)
+        thresholds = decode_thresholds(entry, asked, request.speculative_tokens)
+        only = thresholds[0] if len(set(thresholds)) == 1 else None
+        takers.append(_Taker(backend, backend, only, phase_of(thresholds, request.query_len)))
+    return _routes(manifest, question, facts, requests, Policy(), takers)
+
+
+def _check_lengths(requests: Sequence[Request]) -> None:
     if any(r.query_len is None or r.seq_len is None for r in requests):
         raise ContradictionError("a batch needs query_len and seq_len of every request")
-    alone = [resolve(manifest, device, question, facts, r, policy) for r in requests]
-    phases = _split(manifest, alone)
+
+
+class _Taker(msgspec.Struct, frozen=True):
+    """The backends that take a request, and what it counts as by itself."""
+
+    prefill: str | None
+    decode: str | None
+    threshold: int | None
+    phase: Phase | None
+
+
+def _routes(
+    manifest: Manifest,
+    question: Question,
+    facts: Facts,
+    requests: Sequence[Request],
+    policy: Policy,
+    takers: Sequence[_Taker],
+) -> tuple[Route, ...]:
+    phases = _split(manifest, requests, takers)
     sure: dict[str | None, list[Request]] = {}
     maybe: dict[str | None, list[Request]] = {}
-    for mine, phase in zip(alone, phases, strict=True):
+    for request, taker, phase in zip(requests, takers, phases, strict=True):
         if phase is not Phase.DECODE:
-            maybe.setdefault(mine.prefill.backend, []).append(mine.request)
-        if phase is Phase.PREFILL or mine.decode.backend is None:
-            sure.setdefault(mine.prefill.backend, []).append(mine.request)
+            maybe.setdefault(taker.prefill, []).append(request)
+        if phase is Phase.PREFILL or taker.decode is None:
+            sure.setdefault(taker.prefill, []).append(request)
     most = {name: _totals(requests_) for name, requests_ in maybe.items()}
     least = {name: _totals(requests_) for name, requests_ in sure.items()}
-    answers: list[Resolution] = []
-    for mine, phase in zip(alone, phases, strict=True):
-        batch = asked = with_request(manifest, question, mine.request)
+    found: dict[tuple[Request, _Taker, Phase | None], Route] = {}
+    for request, taker, phase in zip(requests, takers, phases, strict=True):
+        if (request, taker, phase) in found:
+            continue
+        batch = asked = with_request(manifest, question, request)
         if phase is not Phase.DECODE:
-            name = mine.prefill.backend
-            certain = least.get(name)
-            if certain is None or mine.request not in sure[name]:
-                certain = _totals([mine.request]).joined(certain)
-            batch = with_batch(manifest, question, certain, most[name])
-        path, paths = _prefill_path(manifest, mine.prefill, phase, mine.decode, asked, batch)
-        prefill = msgspec.structs.replace(mine.prefill, path=path, paths=paths)
-        answers.append(msgspec.structs.replace(mine, phase=phase, prefill=prefill))
-    return tuple(answers)
-
-
-def _check_names(manifest: Manifest, policy: Policy) -> None:
-    forced = (policy.backend, policy.prefill_backend, policy.decode_backend)
-    for name in (*policy.deny, *(f for f in forced if f is not None)):
-        if name not in manifest.entries:
-            near = close_matches(name, manifest.entries, 0.4)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise UnknownBackendError(f'no backend is called "{one_line(name)}"{hint}')
+            certain = least.get(taker.prefill)
+            if certain is None or request not in sure[taker.prefill]:
+                certain = _totals([request]).joined(certain)
+            batch = with_batch(manifest, question, certain, most[taker.prefill])
+        path = _path(manifest, taker, phase, asked, batch, facts, policy)
+        found[request, taker, phase] = Route(phase, path)
+    return tuple(found[key] for key in zip(requests, takers, phases, strict=True))
 
 
 def _totals(requests: Sequence[Request]) -> BatchTotals:
@@ -130,130 +200,49 @@ def _totals(requests: Sequence[Request]) -> BatchTotals:
     )
 
 
-def _split(manifest: Manifest, alone: Sequence[Resolution]) -> list[Phase | None]:
+def _split(
+    manifest: Manifest, requests: Sequence[Request], takers: Sequence[_Taker]
+) -> list[Phase | None]:
     """What each request of a batch counts as; ``None`` where that is unknown.
 
     For an entry with ``uniform_decodes``, only the leading requests with the first one's query
     length are decodes; with a threshold of one token, all that fit are.
     """
-    phases = [r.phase for r in alone]
+    phases = [taker.phase for taker in takers]
     leading = True
-    for i, mine in enumerate(alone):
-        name = mine.decode.backend
-        if name is None or not manifest.entries[name].uniform_decodes:
+    for i, (request, taker) in enumerate(zip(requests, takers, strict=True)):
+        if taker.decode is None or not manifest.entries[taker.decode].uniform_decodes:
             continue
-        same_length = mine.request.query_len == alone[0].request.query_len
+        same_length = request.query_len == requests[0].query_len
         leading = leading and phases[i] is Phase.DECODE and same_length
-        if not leading and phases[i] is Phase.DECODE and mine.decode.decode_threshold != 1:
-            phases[i] = None if mine.decode.decode_threshold is None else Phase.PREFILL
+        if not leading and phases[i] is Phase.DECODE and taker.threshold != 1:
+            phases[i] = None if taker.threshold is None else Phase.PREFILL
     return phases
 
 
-# -- paths, thresholds, the answer ---------------------------------------------------------------
-
-
-def _threshold(
-    manifest: Manifest, decode: Choice, asked: Question, request: Request
-) -> tuple[int, ...]:
-    """The decode thresholds possible, in tokens."""
-    if decode.backend is None:
-        return ()
-    rules = manifest.entries[decode.backend].decode_threshold
-    matches = rules.matches(asked) if rules else ()
-    return tuple(max(m.rule.result, 1 + request.speculative_tokens) for m in matches)
-
-
-def _phase_of(thresholds: tuple[int, ...], request: Request) -> Phase | None:
-    if request.query_len is None or not thresholds:
-        return None
-    fits = {request.query_len <= t for t in thresholds}
-    if len(fits) > 1:
-        return None
-    return Phase.DECODE if True in fits else Phase.PREFILL
-
-
-def _decode_path(entry: Entry) -> str:
-    if entry.sparse:
-        return SPARSE_PATH
-    return "mqa" if entry.mla else "mha"
-
-
-def _prefill_path(
+def _path(
     manifest: Manifest,
-    prefill: Choice,
+    taker: _Taker,
     phase: Phase | None,
-    decode: Choice,
     asked: Question,
     batch: Question,
-) -> tuple[str | None, tuple[str, ...]]:
-    """The path of a request's prefill: the one, and all that are possible.
-
-    A request that counts as a decode takes the decode backend's path, whatever its length.
-    """
-    if prefill.backend is None:
-        return None, ()
-    if phase is Phase.DECODE and decode.backend is not None:
-        path = _decode_path(manifest.entries[decode.backend])
-        return path, (path,)
-    entry = manifest.entries[prefill.backend]
-    paths: list[str] = []
-    answer = Answer.NO
-    for rule in entry.prefill_paths:
-        answer = _taken(entry, rule, coerced(entry, batch if rule.batch else asked))
-        if answer is not Answer.NO and rule.path not in paths:
-            paths.append(rule.path)
-        if answer is Answer.YES:
-            break
-    certain = answer is Answer.YES and len(paths) == 1
-    return (paths[0] if certain else None), tuple(paths)
+    facts: Facts,
+    policy: Policy,
+) -> Path:
+    """The path of a request. One that counts as a decode takes the decode backend's."""
+    if taker.prefill is None:
+        return Path()
+    if phase is Phase.DECODE and taker.decode is not None:
+        path = decode_path(manifest.entries[taker.decode])
+        return Path(path, (path,))
+    return prefill_path(manifest, manifest.entries[taker.prefill], asked, batch, facts, policy)
 
 
-def _taken(entry: Entry, rule: PathRule, asked: Question) -> Answer:
-    answers = [rule.when.answer(asked)]
-    if rule.steps is not None:
-        answers.append(rule.steps.answer(asked))
-    if entry.sparse and rule.path != SPARSE_PATH:
-        answers.append(_may_be_dense(entry, asked))
-    return min(answers, key=lambda a: a.value)
-
-
-def _may_be_dense(entry: Entry, asked: Question) -> Answer:
-    """A dense path needs the entry's word and the layer's."""
-    if entry.dense_prefill is not True:
-        return Answer.NO
-    layer = asked.known("dense_prefill")
-    if layer is None:
-        return Answer.MAYBE
-    return Answer.YES if layer is True else Answer.NO
-
-
-def _paths_off(manifest: Manifest, backend: str | None, asked: Question) -> Iterator[PathOff]:
-    """Yields the dense paths of the chosen prefill backend that something switches off."""
-    entry = manifest.entries.get(backend or "")
-    if entry is None or not entry.sparse:
-        return
-    dense = dict.fromkeys(r.path for r in entry.prefill_paths if r.path != SPARSE_PATH)
-    position = entry.dense_prefill_at or entry.position
-    if entry.dense_prefill is False:
-        pinned = "dense_prefill" in entry.pinned
-        for path in dense or ("dense_mha",):
-            yield PathOff(
-                backend=entry.name,
-                path=path,
-                outcome=Outcome.PINNED if pinned else Outcome.UNSUPPORTED,
-                position=position,
-                rationale=entry.rationale or "",
-                evidence=entry.evidence,
-                revisit_when=entry.revisit_when,
-            )
-    elif asked.known("dense_prefill") is False:
-        why = "the layer's own contract: its prefill may not be computed densely"
-        for path in dense:
-            yield PathOff(entry.name, path, Outcome.UNSUPPORTED, position, why)
+# -- the answer ----------------------------------------------------------------------------------
 
 
 def _coercions(entry: Entry, asked: Question) -> Iterator[Coercion]:
-    after = coerced(entry, asked)
+    after = entry.coerced(asked)
     for name, rules in entry.coerce.items():
         if after.possible(name) != asked.possible(name):
             rule = next(m.rule for m in rules.matches(asked) if m.rule.result != "same")
@@ -265,23 +254,29 @@ def _answer(
     device: Device,
     asked: Question,
     request: Request,
-    phase: Phase | None,
     chosen: tuple[Choice, Choice],
     judged: Judged,
+    facts: Facts,
+    policy: Policy,
 ) -> Resolution:
     prefill, decode = chosen
-    thresholds = _threshold(manifest, decode, asked, request)
-    path, paths = _prefill_path(manifest, prefill, phase, decode, asked, asked)
-    prefill = _complete(manifest, prefill, asked, path, paths, ())
+    thresholds: tuple[int, ...] = ()
     if decode.backend is not None:
-        decode_path = _decode_path(manifest.entries[decode.backend])
-        decode = _complete(manifest, decode, asked, decode_path, (decode_path,), thresholds)
+        entry = manifest.entries[decode.backend]
+        thresholds = decode_thresholds(entry, asked, request.speculative_tokens)
+        own = decode_path(entry)
+        decode = _complete(manifest, decode, asked, Path(own, (own,)), thresholds)
+    phase = phase_of(thresholds, request.query_len)
+    taker = _Taker(prefill.backend, decode.backend, decode.decode_threshold, phase)
+    path = _path(manifest, taker, phase, asked, asked, facts, policy)
+    prefill = _complete(manifest, prefill, asked, path, ())
     for phase_, choice in ((Phase.PREFILL, prefill), (Phase.DECODE, decode)):
         if choice.backend is not None:
             verdict = judged[choice.backend][phase_]
             judged[choice.backend][phase_] = msgspec.structs.replace(
                 verdict, outcome=Outcome.SELECTED
             )
+    off = paths_off(manifest.entries[prefill.backend], asked) if prefill.backend else ()
     return Resolution(
         manifest=manifest.ref,
         device=device,
@@ -290,7 +285,7 @@ def _answer(
         phase=phase,
         prefill=prefill,
         decode=decode,
-        off=tuple(_paths_off(manifest, prefill.backend, asked)),
+        off=tuple(off),
         notes=tuple(_broken(manifest, asked, prefill, decode)),
         candidates=tuple(
             Candidate(
@@ -312,19 +307,15 @@ def _broken(manifest: Manifest, asked: Question, prefill: Choice, decode: Choice
 
 
 def _complete(
-    manifest: Manifest,
-    choice: Choice,
-    asked: Question,
-    path: str | None,
-    paths: tuple[str, ...],
-    thresholds: tuple[int, ...],
+    manifest: Manifest, choice: Choice, asked: Question, path: Path, thresholds: tuple[int, ...]
 ) -> Choice:
     if choice.backend is None:
         return choice
     return msgspec.structs.replace(
         choice,
-        path=path,
-        paths=paths,
+        path=path.path,
+        paths=path.paths,
+        by=path.by,
         coercions=tuple(_coercions(manifest.entries[choice.backend], asked)),
         decode_threshold=thresholds[0] if len(set(thresholds)) == 1 else None,
     )
@@ -333,7 +324,7 @@ def _complete(
 def _layer(manifest: Manifest, asked: Question) -> dict[str, Value]:
     """The layer's fields as the answer shows them: values, or the set in words."""
     skipped = {"platform", "capability", *manifest.facts, *manifest.derive}
-    skipped |= {"query_len", "seq_len", "context_len", "has_context", "num_prefills"}
+    skipped |= {*REQUEST_FIELDS, "total_num_heads", "model_num_heads", "heads_divide"}
     skipped |= {m.name for m in manifest.measures}
     shown: dict[str, Value] = {}
     for name, value in asked.items():

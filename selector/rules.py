@@ -69,6 +69,14 @@ class Question:
         """The same question with these fields set."""
         return Question(self.vocabulary, {**self._values, **values})
 
+    def derived(self, rules: Mapping[str, FirstMatch[Value]]) -> Question:
+        """The same question with these values computed anew, each from the ones before it."""
+        question = self.plus({})
+        for name, match in rules.items():
+            results = [found.rule.result for found in match.matches(question)]
+            question._values[name] = results[0] if len(results) == 1 else Domain.of(*results)
+        return question
+
     def items(self) -> Iterator[tuple[str, Value | Domain]]:
         """Every field something is known of, in order of the vocabulary."""
         return ((n, self._values[n]) for n in self.vocabulary.fields if n in self._values)
@@ -152,7 +160,9 @@ class Test(msgspec.Struct, frozen=True):
             return Answer.YES
         return Answer.NO if (values & possible).is_empty() else Answer.MAYBE
 
-    def rejection(self, question: Question, code: str | None = None, reason: str = "") -> Rejection:
+    def rejection(
+        self, question: Question, code: str | None = None, reason: str = "", source: str = ""
+    ) -> Rejection:
         """Why the field is refused: what was seen, what is allowed, what is nearest."""
         field = question.vocabulary.fields[self.field]
         _, allowed = self.allowed.within(question)
@@ -166,6 +176,7 @@ class Test(msgspec.Struct, frozen=True):
             allowed=show_domain(field, allowed),
             nearest=nearest,
             reason=reason or None,
+            source=source or None,
         )
 
     def condition(self, question: Question) -> Condition:
@@ -216,6 +227,7 @@ class Rule(msgspec.Struct, Generic[T], frozen=True):
     result: T
     position: Position
     reason: str = ""
+    source: str = ""
 
 
 class Match(msgspec.Struct, Generic[T], frozen=True):
@@ -229,6 +241,7 @@ class FirstMatch(msgspec.Struct, Generic[T], frozen=True):
     """Rules in order; the first that holds decides."""
 
     rules: tuple[Rule[T], ...]
+    source: str = ""
 
     def matches(self, question: Question) -> tuple[Match[T], ...]:
         """Every rule that can be the first match: one, when all it asks about is known."""
@@ -255,6 +268,7 @@ class Constraint(msgspec.Struct, frozen=True):
     code: str
     reason: str
     position: Position
+    source: str = ""
 
     def violated(self, question: Question) -> Answer:
         """Whether the constraint is broken."""
@@ -290,7 +304,10 @@ class Constraint(msgspec.Struct, frozen=True):
             for test in failing:  # any_of: alternatives of one field are one set
                 seen = by_field.get(test.field)
                 by_field[test.field] = _either(seen, test) if seen else test
-            return tuple(t.rejection(question, self.code, self.reason) for t in by_field.values())
+            return tuple(
+                t.rejection(question, self.code, self.reason, self.source)
+                for t in by_field.values()
+            )
         seen_text = ", ".join(f"{t.field} {question.text(t.field)}" for t in self.when.tests)
         return (
             Rejection(
@@ -299,6 +316,7 @@ class Constraint(msgspec.Struct, frozen=True):
                 observed=seen_text or None,
                 allowed="never together" if len(self.when.tests) > 1 else "never",
                 reason=self.reason or None,
+                source=self.source or None,
             ),
         )
 

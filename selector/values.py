@@ -295,11 +295,6 @@ class Policy(msgspec.Struct, frozen=True):
         forced = (self.backend, self.prefill_backend, self.decode_backend)
         return Policy, ({**self.deny}, *forced)
 
-    def forced(self, phase: Phase) -> str | None:
-        """The backend forced in a phase, if one is."""
-        one = self.prefill_backend if phase is Phase.PREFILL else self.decode_backend
-        return self.backend if one is None else one
-
 
 class Condition(msgspec.Struct, frozen=True):
     """Something unknown that a decision depends on: ``field`` must be within ``allowed``."""
@@ -320,6 +315,7 @@ class Rejection(msgspec.Struct, frozen=True):
         allowed: the accepted values, as text.
         nearest: the accepted value closest to it, as text.
         reason: the manifest's own words, if it has any.
+        source: the class and method, file or link that states the rule, if the manifest says it.
     """
 
     code: str
@@ -329,6 +325,7 @@ class Rejection(msgspec.Struct, frozen=True):
     allowed: str | None = None
     nearest: str | None = None
     reason: str | None = None
+    source: str | None = None
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -378,6 +375,7 @@ class Choice(msgspec.Struct, frozen=True):
         path: how it computes this request in this phase; ``None`` when that depends on something
             unknown (then ``paths`` lists what it can be).
         paths: every path possible with what is known.
+        by: the backend that computes a dense path of a sparse layer, where that is another one.
         possible: every backend that could be chosen, given what is unknown, in order.
         rule: the line of the priority list or the policy that decided.
         reason: that list's own words.
@@ -392,6 +390,7 @@ class Choice(msgspec.Struct, frozen=True):
     backend: str | None
     path: str | None = None
     paths: tuple[str, ...] = ()
+    by: str | None = None
     possible: tuple[str, ...] = ()
     rule: Position | None = None
     reason: str | None = None

@@ -34,7 +34,6 @@ __all__ = [
     "Shard",
     "candidate_of",
     "choice_of",
-    "forced_in",
     "list_of",
     "rarest_first",
     "usable_in",
@@ -146,16 +145,6 @@ def list_of(choice: Choice, manifest: Manifest) -> Priority | None:
 def usable_in(resolution: Resolution, phase: Phase) -> tuple[str, ...]:
     """The entries that could run a phase, in the order of the manifest."""
     return tuple(c.backend for c in resolution.candidates if verdict_of(c, phase).outcome in USABLE)
-
-
-def forced_in(case: Case, manifest: Manifest, phase: Phase) -> str | None:
-    """The backend that the caller forces in a phase; one forced in both only where it serves."""
-    policy = case.inquiry.policy
-    name = policy.forced(phase)
-    if name is None or name != policy.backend:
-        return name
-    own = policy.prefill_backend if phase is Phase.PREFILL else policy.decode_backend
-    return name if own or phase in manifest.entries[name].phases else None
 
 
 def rarest_first(cases: Sequence[Case]) -> list[Case]:

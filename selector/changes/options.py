@@ -14,7 +14,6 @@ from selector.binding import Selector
 from selector.changes.case import Inquiry, Shard
 from selector.domains import EMPTY, Domain, Value
 from selector.fields import BUILTIN, Field, show
-from selector.judge import coerced
 from selector.manifest import Entry, Manifest
 from selector.rules import Answer, Constraint, FirstMatch, Question, Test
 from selector.values import Code, Layer, Phase, Rejection, Request
@@ -99,7 +98,7 @@ def options(
     bound = selector.bind(
         inquiry.device, inquiry.layer, inquiry.facts, closed_world=inquiry.closed_world
     )
-    asked = coerced(entry, with_request(manifest, bound.question, inquiry.request))
+    asked = with_request(manifest, bound.question, inquiry.request)
     found: dict[tuple[str, str], Option] = {}
     for name, domain in _wanted(entry, phase, rejection, asked):
         if name not in _FIXED and name not in manifest.derive and name not in manifest.facts:

@@ -8,7 +8,6 @@ from selector.changes.case import (
     Case,
     candidate_of,
     choice_of,
-    forced_in,
     list_of,
     usable_in,
     verdict_of,
@@ -95,7 +94,7 @@ def _free_phases(case: Case, manifest: Manifest) -> Iterator[str]:
         return
     for phase in case.resolution.needed:
         serves = phase in manifest.entries[name].phases
-        if not serves and forced_in(case, manifest, phase) is None:
+        if not serves and manifest.forced(case.inquiry.policy, phase) is None:
             served = listed(list(manifest.entries[name].phases), "and")
             yield f"{name} serves {served} only; {phase} is chosen freely"
 
@@ -132,7 +131,7 @@ def choice_lines(case: Case, manifest: Manifest, places: Places) -> list[Line]:
 
 def lacking_words(case: Case, manifest: Manifest, phase: Phase) -> str:
     """Why a phase has no backend: the forced one cannot, no list names one, or none fits."""
-    forced = forced_in(case, manifest, phase)
+    forced = manifest.forced(case.inquiry.policy, phase)
     if forced is not None:
         said = verdict_of(candidate_of(case.resolution, forced), phase).rejections
         if any(r.code == Code.PHASE for r in said):

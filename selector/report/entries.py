@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from selector.domains import EMPTY, Domain
-from selector.errors import UnknownBackendError
-from selector.fields import close_matches, show_domain
+from selector.fields import show_domain
 from selector.manifest import SPARSE_PATH, Entry, Manifest, PhaseSpec
 from selector.report.data import to_json
 from selector.report.statements import allowed_words, constraint_words, steps_words, when_words
@@ -37,20 +36,7 @@ from selector.report.wording import (
 from selector.rules import Constraint, FirstMatch, Test
 from selector.values import Phase, Position
 
-__all__ = ["entries_json", "entries_lines", "entry_json", "entry_lines", "find_entry"]
-
-
-def find_entry(manifest: Manifest, name: str) -> Entry:
-    """The entry of that name.
-
-    Raises:
-        UnknownBackendError: there is none; the nearest name is given.
-    """
-    if name in manifest.entries:
-        return manifest.entries[name]
-    near = close_matches(name, manifest.entries)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    raise UnknownBackendError(f'no backend is called "{name[:60]}"{hint}')
+__all__ = ["entries_json", "entries_lines", "entry_json", "entry_lines"]
 
 
 # -- the list ------------------------------------------------------------------------------------

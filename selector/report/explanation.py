@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from selector.binding import Selector
-from selector.changes.case import Case, candidate_of, forced_in, usable_in, verdict_of
+from selector.changes.case import Case, candidate_of, usable_in, verdict_of
 from selector.changes.search import Prospect, Remedy, elsewhere, remedy, ways
 from selector.report.answer import choice_lines, condition_lines
 from selector.report.data import case_json, to_json
@@ -140,7 +140,7 @@ def _nearest(explanation: Explanation, selector: Selector) -> list[Line]:
         words.insert(0, nowhere)
     missing = case.resolution.missing
     usable = any(usable_in(case.resolution, phase) for phase in missing)
-    forced = any(forced_in(case, manifest, phase) for phase in missing)
+    forced = any(manifest.forced(case.inquiry.policy, phase) for phase in missing)
     title = "nothing is chosen" if usable or forced else "nothing fits"
     return [line("  ", bad(title), "   ", "; ".join(words), hang=len(title) + 5)]
 

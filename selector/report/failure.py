@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from selector.binding import Selector
-from selector.changes.case import Case, candidate_of, forced_in, usable_in, verdict_of
+from selector.changes.case import Case, candidate_of, usable_in, verdict_of
 from selector.changes.search import Change, Kind, Remedy, elsewhere, remedy, unforced, ways
 from selector.manifest import Manifest
 from selector.report.layers import group_words
@@ -68,7 +68,7 @@ def _lacking(failing: Sequence[Case], manifest: Manifest, places: Places) -> str
     groups = listed([group_words(c) for c in alike], "and")
     device = first.resolution.device
     where = device.capability or device.platform
-    forced = {forced_in(first, manifest, phase) for phase in missing}
+    forced = {manifest.forced(first.inquiry.policy, phase) for phase in missing}
     name = next(iter(forced))
     if len(forced) == 1 and name is not None:
         return _forced_words(first, name, f"of {groups} on {where}", manifest, places)

@@ -1,0 +1,159 @@
+"""Paths: what a request counts as for a backend, and how that backend computes its prefill."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from selector.choose import dense_backend
+from selector.domains import Domain, Value
+from selector.manifest import SPARSE_PATH, Entry, Manifest, PathRule
+from selector.rules import Answer, Question
+from selector.values import Facts, Outcome, PathOff, Phase, Policy
+
+__all__ = ["Path", "decode_path", "decode_thresholds", "paths_off", "phase_of", "prefill_path"]
+
+
+class Path(msgspec.Struct, frozen=True):
+    """How a request's prefill is computed.
+
+    Attributes:
+        path: the one, or ``None`` when that depends on something unknown.
+        paths: all that are possible.
+        by: the backend that computes a dense path, where that is another one.
+    """
+
+    path: str | None = None
+    paths: tuple[str, ...] = ()
+    by: str | None = None
+
+
+def decode_thresholds(entry: Entry, asked: Question, speculative_tokens: int) -> tuple[int, ...]:
+    """The longest queries that can count as a decode, in tokens: one, when nothing is unknown."""
+    rules = entry.decode_threshold
+    matches = rules.matches(asked) if rules else ()
+    return tuple(max(m.rule.result, 1 + speculative_tokens) for m in matches)
+
+
+def phase_of(thresholds: tuple[int, ...], query_len: int | None) -> Phase | None:
+    """What a request counts as; ``None`` where that is unknown."""
+    if query_len is None or not thresholds:
+        return None
+    fits = {query_len <= t for t in thresholds}
+    if len(fits) > 1:
+        return None
+    return Phase.DECODE if True in fits else Phase.PREFILL
+
+
+def decode_path(entry: Entry) -> str:
+    """How an entry computes decodes, and prefills that count as decodes."""
+    if entry.sparse:
+        return SPARSE_PATH
+    return "mqa" if entry.mla else "mha"
+
+
+def prefill_path(
+    manifest: Manifest,
+    entry: Entry,
+    asked: Question,
+    batch: Question,
+    facts: Facts,
+    policy: Policy,
+) -> Path:
+    """The path of a request's prefill, given that the entry runs it.
+
+    Args:
+        manifest: gives the backend that computes dense paths.
+        entry: the prefill backend.
+        asked: the question with the request's own lengths.
+        batch: the question with the batch's.
+        facts: versions, for ``requires``.
+        policy: what the caller denies.
+    """
+    own = entry.coerced(_as_accepted(manifest, entry, asked))
+    shared = own if batch is asked else entry.coerced(_as_accepted(manifest, entry, batch))
+    paths: list[str] = []
+    by: list[str | None] = []
+    answer = Answer.NO
+    for rule in entry.prefill_paths:
+        sees = shared if rule.batch else own
+        answer = _taken(entry, rule, sees)
+        runs: str | None = None
+        if rule.by_dense_backend and answer is not Answer.NO:
+            there, runs = dense_backend(manifest, sees, facts, policy)
+            answer = min(answer, there, key=lambda a: a.value)
+        if answer is not Answer.NO and rule.path not in paths:
+            paths.append(rule.path)
+            by.append(runs)
+        if answer is Answer.YES:
+            break
+    if answer is Answer.YES and len(paths) == 1:
+        return Path(paths[0], tuple(paths), by[0])
+    return Path(None, tuple(paths))
+
+
+def _as_accepted(manifest: Manifest, entry: Entry, asked: Question) -> Question:
+    """The question, where what is unknown is something that the entry accepts: it runs this."""
+    spec = entry.phases.get(Phase.PREFILL)
+    narrowed: dict[str, Value | Domain] = {}
+    for name, accepted in spec.accepts.items() if spec else ():
+        if asked.known(name) is None and len(accepted.rules) == 1:
+            _, allowed = accepted.rules[0].result.allowed.within(asked)
+            both = asked.possible(name) & allowed
+            if not both.is_empty():
+                only = both.only()
+                narrowed[name] = both if only is None else only
+    return asked.plus(narrowed).derived(manifest.derive) if narrowed else asked
+
+
+def _taken(entry: Entry, rule: PathRule, asked: Question) -> Answer:
+    answers = [rule.when.answer(asked)]
+    if rule.steps is not None:
+        answers.append(rule.steps.answer(asked))
+    if entry.sparse and rule.path != SPARSE_PATH:
+        answers.append(_may_be_dense(entry, asked))
+    return min(answers, key=lambda a: a.value)
+
+
+def _may_be_dense(entry: Entry, asked: Question) -> Answer:
+    """A dense path needs the entry's word and the layer's."""
+    if entry.dense_prefill is not True:
+        return Answer.NO
+    layer = asked.known("dense_prefill")
+    answers = [Answer.MAYBE if layer is None else Answer.YES if layer is True else Answer.NO]
+    for rule in entry.dense_prefill_except:
+        answers.append(Answer(Answer.YES.value - rule.when.answer(asked).value))
+    return min(answers, key=lambda a: a.value)
+
+
+def paths_off(entry: Entry, asked: Question) -> Iterator[PathOff]:
+    """Yields the dense paths of a sparse entry that something switches off."""
+    if not entry.sparse:
+        return
+    dense = dict.fromkeys(r.path for r in entry.prefill_paths if r.path != SPARSE_PATH)
+    position = entry.dense_prefill_at or entry.position
+    if entry.dense_prefill is False:
+        pinned = "dense_prefill" in entry.pinned
+        for path in dense or ("dense_mha",):
+            yield PathOff(
+                backend=entry.name,
+                path=path,
+                outcome=Outcome.PINNED if pinned else Outcome.UNSUPPORTED,
+                position=position,
+                rationale=entry.rationale or "",
+                evidence=entry.evidence,
+                revisit_when=entry.revisit_when,
+            )
+        return
+    if asked.known("dense_prefill") is False:
+        why = "the layer's own contract: its prefill may not be computed densely"
+        for path in dense:
+            yield PathOff(entry.name, path, Outcome.UNSUPPORTED, position, why)
+        return
+    effective = entry.coerced(asked)
+    for rule in entry.dense_prefill_except:
+        if rule.when.answer(effective) is Answer.YES:
+            for path in dense:
+                yield PathOff(entry.name, path, Outcome.UNSUPPORTED, rule.position, rule.reason)
+            return
