@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from selector.asking import ask, check_facts, check_space
 from selector.devices import find_device, note_on
 from selector.manifest import Manifest
-from selector.resolve import resolve, resolve_batch
+from selector.resolve import Route, resolve, resolve_batch, routes_of
 from selector.resources import DEFAULT_MANIFEST, manifest_path, resource
 from selector.rules import Question
 from selector.values import Device, Facts, Layer, Policy, Request, Resolution
@@ -126,7 +126,14 @@ class Bound:
             ContradictionError: a length is below 1, or the query is longer than the sequence.
             UnknownBackendError: the policy names a backend that is not in the manifest.
         """
-        request = Request(query_len, seq_len, speculative_tokens)
+        return self.resolve_one(Request(query_len, seq_len, speculative_tokens))
+
+    def resolve_one(self, request: Request) -> Resolution:
+        """The same, for a request that is already one.
+
+        Raises:
+            UnknownBackendError: the policy names a backend that is not in the manifest.
+        """
         answer = resolve(
             self.manifest, self.device, self.question, self.facts, request, self.policy
         )
@@ -143,3 +150,14 @@ class Bound:
             self.manifest, self.device, self.question, self.facts, requests, self.policy
         )
         return tuple(note_on(answer) for answer in answers)
+
+    def routes(self, requests: Sequence[Request], backend: str) -> tuple[Route, ...]:
+        """What a backend would make of requests that run together, were the layer given to it.
+
+        Whether it accepts the layer is not asked; lengths must be known.
+
+        Raises:
+            ContradictionError: a length is unknown.
+            UnknownBackendError: the backend is not in the manifest.
+        """
+        return routes_of(self.manifest, self.question, self.facts, requests, backend)

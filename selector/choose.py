@@ -46,8 +46,18 @@ class _Option(msgspec.Struct, frozen=True):
         return str(self.choice.backend)
 
 
-_Lists = tuple[tuple[_Option, ...], ...]
-"""What can be chosen, in order, from each priority list that can be the first to hold."""
+class _List(msgspec.Struct, frozen=True):
+    """One priority list that can be the first to hold, and what can be chosen from it, in order."""
+
+    names: tuple[str, ...]
+    options: tuple[_Option, ...]
+
+
+_Lists = tuple[_List, ...]
+
+
+def _options(lists: _Lists) -> Iterator[_Option]:
+    return chain.from_iterable(one.options for one in lists)
 
 
 def choose(
@@ -69,25 +79,28 @@ def choose(
     doubts = pairs.conditions(prefill.backend, decode.backend)
     both = (*prefill.conditions, *doubts, *decode.conditions) if tied else ()
     return (
-        _settled(prefill, following, (*prefill.conditions, *both)),
-        _settled(decode, leading, (*decode.conditions, *both)),
+        _settled(prefill, prefills, following, (*prefill.conditions, *both)),
+        _settled(decode, decodes, leading, (*decode.conditions, *both)),
     )
 
 
 def _first_pair(decodes: _Lists, prefills: _Lists, pairs: _Pairs) -> tuple[Choice, Choice]:
-    for decode in chain(*decodes):
-        for prefill in chain(*prefills):
+    for decode in _options(decodes):
+        for prefill in _options(prefills):
             if pairs.agree(prefill.name, decode.name) is not Answer.NO:
                 return prefill.choice, decode.choice
-    for decode in chain(*decodes):
+    for decode in _options(decodes):
         return _NOTHING, decode.choice
-    for prefill in chain(*prefills):
+    for prefill in _options(prefills):
         return prefill.choice, _NOTHING
     return _NOTHING, _NOTHING
 
 
 def _settled(
-    choice: Choice, possible: list[str | None], conditions: tuple[Condition, ...]
+    choice: Choice,
+    lists: _Lists,
+    possible: list[str | None],
+    conditions: tuple[Condition, ...],
 ) -> Choice:
     """The choice with all that can be chosen instead; certain when that is nothing else."""
     others = [name for name in possible if name not in (None, choice.backend)]
@@ -96,6 +109,7 @@ def _settled(
     return msgspec.structs.replace(
         choice,
         possible=tuple(names),
+        tried=lists[0].names if len(lists) == 1 else None,
         conditions=() if certain else tuple(dict.fromkeys(conditions)),
     )
 
@@ -103,26 +117,26 @@ def _settled(
 def _possible_decodes(decodes: _Lists, prefills: _Lists, pairs: _Pairs) -> list[str | None]:
     """Every decode backend that can be the choice, first choice first; ``None`` for none."""
     found: dict[str | None, None] = {}
-    for options in decodes:
-        for option in options:
+    for one in decodes:
+        for option in one.options:
             partner = _has_partner(option.name, prefills, pairs)
             if partner is not Answer.NO:
                 found[option.name] = None
             if option.certain and partner is Answer.YES:
                 break
         else:  # perhaps no pair agrees: then decode is chosen alone
-            found.update(dict.fromkeys(_until_certain(options)))
+            found.update(dict.fromkeys(_until_certain(one.options)))
     return list(found)
 
 
 def _has_partner(decode: str, prefills: _Lists, pairs: _Pairs) -> Answer:
     """Whether some prefill backend that can be chosen agrees with a decode backend."""
     if all(
-        any(o.certain and pairs.agree(o.name, decode) is Answer.YES for o in options)
-        for options in prefills
+        any(o.certain and pairs.agree(o.name, decode) is Answer.YES for o in one.options)
+        for one in prefills
     ):
         return Answer.YES
-    some = (pairs.agree(o.name, decode) is not Answer.NO for o in chain(*prefills))
+    some = (pairs.agree(o.name, decode) is not Answer.NO for o in _options(prefills))
     return Answer.MAYBE if any(some) else Answer.NO
 
 
@@ -132,10 +146,10 @@ def _possible_prefills(
     """Every prefill backend that can be the choice, first choice first; ``None`` for none."""
     found: dict[str | None, None] = {}
     for decode in leading:
-        for options in prefills:
+        for one in prefills:
             agreeing = [
                 _Option(o.choice, o.certain and pairs.agree(o.name, decode) is Answer.YES)
-                for o in options
+                for o in one.options
                 if pairs.agree(o.name, decode) is not Answer.NO
             ]
             found.update(dict.fromkeys(_until_certain(agreeing)))
@@ -157,15 +171,16 @@ def _lists(
     manifest: Manifest, asked: Question, judged: Judged, policy: Policy, phase: Phase
 ) -> _Lists:
     """For each list that can be the first to hold: its entries that are usable in a phase."""
-    found: list[tuple[_Option, ...]] = []
+    found: list[_List] = []
     earlier: tuple[Condition, ...] = ()
     matches = _orders(manifest, asked, policy, phase)
     for match in matches:
         doubts = (*earlier, *(test.condition(asked) for test in match.doubts))
         earlier += tuple(test.counter(asked) for test in match.doubts)
-        found.append(tuple(_usable(match.rule, doubts, judged, phase)))
+        options = tuple(_usable(match.rule, doubts, judged, phase))
+        found.append(_List(match.rule.result, options))
     if not matches or matches[-1].doubts:  # perhaps no list holds
-        found.append(())
+        found.append(_List((), ()))
     return tuple(found)
 
 
@@ -193,7 +208,11 @@ def _orders(
     if forced is not None:
         position = Position("policy", 0, 0)
         return (Match(Rule(When(), (forced,), position, "forced by the caller")),)
-    lists = (Rule(p.when, p.orders[phase], p.position, p.reason) for p in manifest.priorities)
+    lists = (
+        Rule(p.when, p.orders[phase], p.position, p.reason)
+        for p in manifest.priorities
+        if phase in p.orders
+    )
     return FirstMatch(tuple(lists)).matches(asked)
 
 
@@ -211,8 +230,8 @@ def dense_backend(
     names = dict.fromkeys(name for match in orders for name in match.rule.result)
     judged = {n: judge(manifest, manifest.entries[n], dense, facts, free) for n in names}
     lists = _lists(manifest, dense, judged, free, Phase.PREFILL)
-    first = next((option.name for option in chain(*lists)), None)
-    if all(any(option.certain for option in options) for options in lists):
+    first = next((option.name for option in _options(lists)), None)
+    if all(any(option.certain for option in one.options) for one in lists):
         return Answer.YES, first
     return (Answer.NO if first is None else Answer.MAYBE), first
 
@@ -322,7 +341,7 @@ def _refuse_others(judged: Judged, pairs: _Pairs, decode: str, prefills: _Lists)
             (Phase.DECODE, paired and _has_partner(name, prefills, pairs) is Answer.NO),
         ):
             if clashes and verdicts[phase].outcome in _USABLE:
-                prefill = name if phase is Phase.PREFILL else next(chain(*prefills)).name
+                prefill = name if phase is Phase.PREFILL else next(_options(prefills)).name
                 other = decode if phase is Phase.PREFILL else name
                 rejection = pairs.rejection(prefill, other, phase)
                 alone = all(verdict.outcome in _USABLE for verdict in verdicts.values())

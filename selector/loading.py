@@ -225,7 +225,9 @@ class _Builder:
         for phase in Phase:
             own = phase.value in raw
             key = phase.value if own else "order"
-            names = raw.get(key, ())
+            if key not in raw:
+                continue  # this list says nothing of the phase: the ones after it do
+            names = raw[key]
             self._check_names(raw, key, entries)
             orders[phase] = tuple(n for n in names if n in entries and phase in entries[n].phases)
             for name, at in zip(names, getattr(names, "items_at", ()), strict=True):
@@ -233,9 +235,9 @@ class _Builder:
                     self.document.report(
                         "CAP013", at, f"{name} does not serve {phase}", "remove it from this list"
                     )
-        if "order" not in raw and not ("prefill" in raw and "decode" in raw):
+        if not orders:
             self.document.report(
-                "CAP008", raw.position, "no order for one phase", "give `order`, or both phases"
+                "CAP008", raw.position, "a list without an order", "give `order`, or one of a phase"
             )
         return Priority(
             when=self.parser.when(raw),

@@ -111,10 +111,11 @@ def resolve_batch(
 
 
 class Route(msgspec.Struct, frozen=True):
-    """What a request of a batch counts as, and the path it takes."""
+    """What a request of a batch counts as, by which threshold, and the path it takes."""
 
     phase: Phase | None
     path: Path
+    threshold: int | None
 
 
 def routes_of(
@@ -186,7 +187,7 @@ def _routes(
                 certain = _totals([request]).joined(certain)
             batch = with_batch(manifest, question, certain, most[taker.prefill])
         path = _path(manifest, taker, phase, asked, batch, facts, policy)
-        found[request, taker, phase] = Route(phase, path)
+        found[request, taker, phase] = Route(phase, path, taker.threshold)
     return tuple(found[key] for key in zip(requests, takers, phases, strict=True))
 
 

@@ -2,19 +2,32 @@
 
 A row names fields by their names or aliases (vLLM's spellings included), the device by ``arch``,
 ``gpu``, ``capability`` or ``cap_major`` and ``cap_minor``, and may name a ``model``. Null: the row
-does not say. A row that cannot be read gets its reason in ``error``; it is never lost.
+does not say. The manifest's ``columns`` say how other columns are read. ``num_reqs`` requests of
+the same lengths, or lists in ``query_lens`` and ``seq_lens``, are a batch. A row that cannot be
+read gets its reason in ``error``; it is never lost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from selector.binding import Bound, Selector
 from selector.devices import find_device
 from selector.domains import Domain
 from selector.errors import AttnselError, ContradictionError, UnknownModelError, ValueRefusedError
-from selector.values import Device, Facts, Layer, Model, Outcome, Phase, Policy, Resolution
+from selector.values import (
+    Candidate,
+    Code,
+    Device,
+    Facts,
+    Layer,
+    Model,
+    Phase,
+    Policy,
+    Request,
+    Resolution,
+)
 
 __all__ = ["ANSWER_COLUMNS", "RowReader"]
 
@@ -22,7 +35,11 @@ ANSWER_COLUMNS = (
     "decode_backend",
     "prefill_backend",
     "prefill_path",
+    "prefill_by",
     "phase",
+    "num_decodes",
+    "decode_threshold",
+    "candidates",
     "missing",
     "conditions",
     "rejections",
@@ -31,10 +48,20 @@ ANSWER_COLUMNS = (
 """What is added to each row. A column of the same name in the input is kept as ``input_<name>``."""
 
 _DEVICE = ("arch", "gpu", "capability", "compute_capability", "cap_major", "cap_minor", "platform")
-_REQUEST = ("query_len", "seq_len", "speculative_tokens")
+_REQUEST = ("query_len", "seq_len", "speculative_tokens", "num_reqs")
+_REQUESTS = ("query_lens", "seq_lens")
 _POLICY = ("backend", "deny")
 _MODEL = ("model", "layer")
+_SPECIAL = frozenset((*_DEVICE, *_POLICY, *_MODEL))
 _SPARE_BINDINGS = 4096
+_MOST_REQUESTS = 4096
+
+
+class _Unknown:
+    """What a column says of a field when it says that nobody knows it."""
+
+
+_UNKNOWN = _Unknown()
 
 
 def load_preset(name: str) -> Model:
@@ -48,6 +75,15 @@ def load_preset(name: str) -> Model:
     if name.lower() not in presets():
         raise UnknownModelError(f'no preset is called "{_cut(name)}"')
     return load_model(name)
+
+
+class _Reading(NamedTuple):
+    """How a column is read; with nothing said, it is passed through unread."""
+
+    field: str | None = None
+    special: bool = False
+    values: Mapping[str, Mapping[str, Any]] | None = None
+    dense: bool = False
 
 
 class RowReader:
@@ -74,7 +110,8 @@ class RowReader:
         self.load = load
         self.ignored: set[str] = set()
         self._bound: dict[object, Bound] = {}
-        self._fields: dict[str, str | None] = {}
+        self._reads: dict[str, _Reading] = {}
+        self._supposing: Selector | None = None
 
     def answer(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """The row with its answer added."""
@@ -85,38 +122,99 @@ class RowReader:
             return kept | dict.fromkeys(ANSWER_COLUMNS) | {"error": str(error)}
 
     def _answer(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        stated = self._stated(row)
-        lengths = {k: _length(k, row.get(k)) for k in _REQUEST}
-        key = tuple(sorted((k, repr(v)) for k, v in stated.items()))
+        bound = self.bind(row)
+        requests = _requests(row)
+        alone = len(requests) == 1
+        answers = [bound.resolve_one(requests[0])] if alone else bound.resolve_batch(requests)
+        first = next((a for a in answers if a.phase is not Phase.DECODE), answers[0])
+        columns = answer_columns(first) | {"num_decodes": _decodes([a.phase for a in answers])}
+        forced = bound.policy.backend
+        if forced is not None and first.backend is None:
+            columns |= _would_take(bound, requests, forced)
+        return columns
+
+    def bind(self, row: Mapping[str, Any]) -> Bound:
+        """Everything a row says, but for its lengths, bound to the manifest.
+
+        Raises:
+            AttnselError: the row cannot be read.
+        """
+        stated, dense = self._stated(row)
+        key = (dense, *sorted((k, repr(v)) for k, v in stated.items()))
         bound = self._bound.get(key)
         if bound is None:
             if len(self._bound) >= _SPARE_BINDINGS:
                 self._bound.clear()
-            bound = self._bound[key] = self._bind(stated)
-        resolution = bound.resolve(
-            lengths["query_len"],
-            lengths["seq_len"],
-            speculative_tokens=lengths["speculative_tokens"] or 0,
-        )
-        return answer_columns(resolution)
+            bound = self._bound[key] = self._bind(stated, self._supposer() if dense else None)
+        return bound
 
-    def _stated(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """Everything a row says, lengths aside, under field names."""
+    def _supposer(self) -> Selector:
+        """Answers as if every sparse entry could compute prefill densely."""
+        if self._supposing is None:
+            self._supposing = Selector(self.selector.manifest.supposing_dense_prefill())
+        return self._supposing
+
+    def _stated(self, row: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
+        """Everything a row says, lengths aside, under field names; and whether it supposes."""
         stated: dict[str, Any] = {}
         columns: dict[str, str] = {}
+        unknown: list[str] = []
+        dense = False
         for column, value in row.items():
-            if column in _REQUEST:
-                continue
-            if column in (*_DEVICE, *_POLICY, *_MODEL) or column in self.selector.manifest.facts:
+            reading = self._reads.get(column) or self._read(column)
+            if reading.special:
                 stated[column] = value
-                continue
-            name = self._field(column)
-            if name is None or (value is None and name in stated):
-                continue
-            if stated.get(name) is not None:
-                value = self._both(name, {columns[name]: stated[name], column: value})
-            stated[name], columns[name] = value, column
-        return stated
+            elif reading.dense:
+                dense = dense or value is True
+            elif reading.values is not None:
+                for name, said in self._said(column, value, reading.values).items():
+                    if said is None:
+                        unknown.append(name)
+                    else:
+                        self._state(stated, columns, name, column, said)
+            elif reading.field is not None:
+                self._state(stated, columns, reading.field, column, value)
+        for name in unknown:
+            if stated.get(name) is None:
+                stated[name] = _UNKNOWN
+        return stated, dense
+
+    def _state(
+        self, stated: dict[str, Any], columns: dict[str, str], name: str, column: str, value: Any
+    ) -> None:
+        if value is None and name in stated:
+            return
+        if stated.get(name) is not None:
+            value = self._both(name, {columns[name]: stated[name], column: value})
+        stated[name], columns[name] = value, column
+
+    def _said(
+        self, column: str, value: Any, values: Mapping[str, Mapping[str, Any]]
+    ) -> Mapping[str, Any]:
+        """What a value of a column says of fields."""
+        if value is None:
+            return {}
+        key = str(value).lower() if isinstance(value, bool) else str(value)
+        if key not in values:
+            known = ", ".join(values)
+            raise ValueRefusedError(f"{column} {_cut(value)} is not known; write one of {known}")
+        return values[key]
+
+    def _read(self, column: str) -> _Reading:
+        """How a column is read; an unknown one is remembered and passed through."""
+        reading = _Reading()
+        own = self.selector.manifest.columns.get(column)
+        if own is not None:
+            reading = _Reading(own.field, False, own.values or None, own.dense)
+        elif column in _SPECIAL or column in self.selector.manifest.facts:
+            reading = _Reading(special=True)
+        elif column not in _REQUEST and column not in _REQUESTS:
+            try:
+                reading = _Reading(self.selector.manifest.vocabulary.field(column).name)
+            except AttnselError:
+                self.ignored.add(column)
+        self._reads[column] = reading
+        return reading
 
     def _both(self, name: str, said: Mapping[str, Any]) -> Any:
         """The narrower of two statements of one field, when both can hold."""
@@ -128,32 +226,24 @@ class RowReader:
             raise ContradictionError(f"{name} is {both}")
         return [*said.values()][0 if sets[0] <= sets[1] else 1]
 
-    def _field(self, column: str) -> str | None:
-        """The field a column names; an unknown column is remembered and passed through."""
-        if column not in self._fields:
-            try:
-                self._fields[column] = self.selector.manifest.vocabulary.field(column).name
-            except AttnselError:
-                self._fields[column] = None
-                self.ignored.add(column)
-        return self._fields[column]
-
-    def _bind(self, stated: Mapping[str, Any]) -> Bound:
+    def _bind(self, stated: Mapping[str, Any], supposing: Selector | None) -> Bound:
         words = self.selector.manifest.vocabulary
-        special = {*_DEVICE, *_POLICY, *_MODEL, *self.selector.manifest.facts}
         given: dict[str, Any] = {}
         for name, value in stated.items():
-            if name in special:
+            if name in _SPECIAL or name in self.selector.manifest.facts:
                 continue
-            if value is None and (stated.get("model") or not words.field(name).symbols):
-                continue  # the column is there, this row does not say
-            given[name] = value
+            field = words.field(name)
+            if isinstance(value, _Unknown):
+                closed = field.closed() if self.closed_world else None
+                given[name] = field.universe() if closed is None else closed
+            elif value is not None or (field.symbols and not stated.get("model")):
+                given[name] = value  # null: the column is there, and the row says there is none
         own = Layer.read(given, words)
         kinds = self.selector.manifest.facts
         said = {n: stated[n] for n in kinds if stated.get(n) is not None}
         facts = {n: _fact(kinds[n], raw) for n, raw in said.items()}
         forced = _names("backend", stated.get("backend"))
-        return self.selector.bind(
+        return (supposing or self.selector).bind(
             self._device(stated),
             self._layer(stated, own),
             Facts(facts),
@@ -248,6 +338,56 @@ def _length(name: str, raw: Any) -> int | None:
     return int(raw)
 
 
+def _requests(row: Mapping[str, Any]) -> list[Request]:
+    """The requests of a row that run together: one, unless it says otherwise."""
+    lengths = {k: _length(k, row.get(k)) for k in _REQUEST}
+    speculative = lengths["speculative_tokens"] or 0
+    several = {k: row[k] for k in _REQUESTS if row.get(k) is not None}
+    if several:
+        return _listed(several, speculative)
+    count = 1 if lengths["num_reqs"] is None else lengths["num_reqs"]
+    if not 1 <= count <= _MOST_REQUESTS:
+        raise ValueRefusedError(f"num_reqs {count} is not from 1 to {_MOST_REQUESTS:,}")
+    return [Request(lengths["query_len"], lengths["seq_len"], speculative)] * count
+
+
+def _listed(several: Mapping[str, Any], speculative: int) -> list[Request]:
+    lists = [several.get(name) for name in _REQUESTS]
+    queries, seqs = lists
+    if not isinstance(queries, list) or not isinstance(seqs, list) or len(queries) != len(seqs):
+        raise ValueRefusedError("query_lens and seq_lens are two lists of the same length")
+    if not 1 <= len(queries) <= _MOST_REQUESTS:
+        raise ValueRefusedError(f"{len(queries):,} requests are not from 1 to {_MOST_REQUESTS:,}")
+    return [
+        Request(_length("query_lens", q), _length("seq_lens", s), speculative)
+        for q, s in zip(queries, seqs, strict=True)
+    ]
+
+
+def _decodes(phases: Sequence[Phase | None]) -> int | None:
+    """How many requests count as decodes; ``None`` where that is unknown."""
+    return None if None in phases else sum(phase is Phase.DECODE for phase in phases)
+
+
+def _would_take(bound: Bound, requests: Sequence[Request], backend: str) -> dict[str, Any]:
+    """What a forced backend that refuses the layer would make of its requests."""
+    if any(request.query_len is None or request.seq_len is None for request in requests):
+        return {}
+    routes = bound.routes(requests, backend)
+    first = next((r for r in routes if r.phase is not Phase.DECODE), routes[0])
+    return {
+        "prefill_path": first.path.path,
+        "prefill_by": first.path.by,
+        "phase": _text(first.phase),
+        "num_decodes": _decodes([route.phase for route in routes]),
+        "decode_threshold": first.threshold,
+    }
+
+
+def _text(phase: Phase | None) -> str | None:
+    return None if phase is None else str(phase)
+
+
 def _digits(name: str, raw: Any) -> int | None:
     return _length(name, int(raw) if isinstance(raw, str) and raw.isdecimal() else raw)
 
@@ -261,20 +401,30 @@ def answer_columns(resolution: Resolution) -> dict[str, Any]:
     chosen = {resolution.prefill.backend, resolution.decode.backend}
     rejections: dict[str, list[str]] = {}
     for candidate in resolution.candidates:
-        verdicts = (candidate.prefill, candidate.decode)
-        codes = [
-            r.code for v in verdicts for r in v.rejections if v.outcome is not Outcome.SELECTED
-        ]
+        codes = _codes(candidate)
         if codes and candidate.backend not in chosen:
-            rejections[candidate.backend] = list(dict.fromkeys(codes))
+            rejections[candidate.backend] = codes
     conditions = (*resolution.prefill.conditions, *resolution.decode.conditions)
     return {
         "decode_backend": resolution.decode.backend,
         "prefill_backend": resolution.prefill.backend,
         "prefill_path": resolution.prefill.path,
-        "phase": None if resolution.phase is None else str(Phase(resolution.phase)),
+        "prefill_by": resolution.prefill.by,
+        "phase": _text(resolution.phase),
+        "num_decodes": _decodes([resolution.phase]),
+        "decode_threshold": resolution.decode.decode_threshold,
+        "candidates": None if (tried := resolution.decode.tried) is None else list(tried),
         "missing": [str(phase) for phase in resolution.missing],
         "conditions": list(dict.fromkeys(f"{c.field} {c.allowed}" for c in conditions)),
         "rejections": rejections,
         "error": None,
     }
+
+
+def _codes(candidate: Candidate) -> list[str]:
+    """Why a candidate is refused; that it does not serve a phase matters only where that is all."""
+    verdicts = (candidate.prefill, candidate.decode)
+    codes = [r.code for v in verdicts for r in v.rejections]
+    served = [code for code in codes if code != Code.PHASE]
+    phases = sum(any(r.code == Code.PHASE for r in v.rejections) for v in verdicts)
+    return list(dict.fromkeys(served if phases < len(verdicts) else codes))

@@ -377,6 +377,7 @@ class Choice(msgspec.Struct, frozen=True):
         paths: every path possible with what is known.
         by: the backend that computes a dense path of a sparse layer, where that is another one.
         possible: every backend that could be chosen, given what is unknown, in order.
+        tried: the list that decided, in order; ``None`` when several can be the one.
         rule: the line of the priority list or the policy that decided.
         reason: that list's own words.
         rank: place of the backend in the list, from 1; 0 when forced.
@@ -392,6 +393,7 @@ class Choice(msgspec.Struct, frozen=True):
     paths: tuple[str, ...] = ()
     by: str | None = None
     possible: tuple[str, ...] = ()
+    tried: tuple[str, ...] | None = None
     rule: Position | None = None
     reason: str | None = None
     rank: int = 0
