@@ -314,7 +314,7 @@ class _Pairs:
         if shared == "kv_layout":
             a, b = prefill.kv_layout, decode.kv_layout
             return Answer.NO if a and b and a.isdisjoint(b) else Answer.YES
-        if prefill.coerce.get(shared) == decode.coerce.get(shared):
+        if prefill is decode or (shared not in prefill.coerce and shared not in decode.coerce):
             return Answer.YES  # whatever it is
         here, there = self._values(shared, prefill), self._values(shared, decode)
         if (here & there).is_empty():

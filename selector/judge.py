@@ -6,9 +6,12 @@ An entry is judged against everything it states; nothing stops at the first refu
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 import msgspec
 
+from selector.domains import Value
+from selector.fields import Vocabulary
 from selector.manifest import Entry, Manifest, PhaseSpec
 from selector.rules import Answer, FirstMatch, Question, Test
 from selector.values import (
@@ -71,8 +74,14 @@ class _Said(msgspec.Struct, frozen=True):
 def _listen(entry: Entry, spec: PhaseSpec, asked: Question) -> _Said:
     refused: list[Rejection] = []
     conditions: list[Condition] = []
+    words, sources = asked.vocabulary, entry.sources
     for name, accepted in spec.accepts.items():
-        _judge_field(accepted, entry.sources.get(name, ""), asked, refused, conditions)
+        value = asked.known(name)
+        said = None if value is None else _says(accepted, value, sources.get(name, ""), words)
+        if said is None:
+            _judge_field(accepted, sources.get(name, ""), asked, refused, conditions)
+        elif said:
+            refused += said
     for constraint in spec.constraints:
         answer = constraint.violated(asked)
         if answer is Answer.YES:
@@ -145,6 +154,20 @@ def _judge_field(
             conditions += [doubt.counter(asked) for doubt in match.doubts]
         elif refused_at_last:
             conditions += [doubt.condition(asked) for doubt in match.doubts]
+
+
+@lru_cache(1 << 16, typed=True)  # every row of a table asks it of every entry
+def _says(
+    accepted: FirstMatch[Test], value: Value, source: str, vocabulary: Vocabulary
+) -> tuple[Rejection, ...] | None:
+    """What one set, the same for all questions, says to a value; ``None``: it depends on more."""
+    rule = accepted.rules[0]
+    if len(accepted.rules) > 1 or rule.result.allowed.bounds:
+        return None
+    if rule.result.allowed.fixed.admits(value):
+        return ()
+    asked = Question(vocabulary, {rule.result.field: value})
+    return (rule.result.rejection(asked, None, rule.reason, source),)
 
 
 def _missing(entry: Entry, facts: Facts, conditions: list[Condition]) -> Iterator[Rejection]:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from enum import Enum
+from functools import lru_cache
 from typing import Generic, TypeVar
 
 import msgspec
 
-from selector.domains import EMPTY, Domain, Value
+from selector.domains import EMPTY, Domain, Span, Value
 from selector.fields import Field, Vocabulary, show, show_domain
 from selector.values import Condition, Position, Rejection
 
@@ -138,7 +139,7 @@ class Allowed(msgspec.Struct, frozen=True):
         return sure, possible
 
 
-class Test(msgspec.Struct, frozen=True):
+class Test(msgspec.Struct, frozen=True, eq=False):
     """One field must lie within one set."""
 
     field: str
@@ -149,8 +150,10 @@ class Test(msgspec.Struct, frozen=True):
 
     def answer(self, question: Question) -> Answer:
         """Whether the field lies within the set."""
-        sure, possible = self.allowed.within(question)
         value = question.known(self.field)
+        if value is not None and not self.allowed.bounds:
+            return Answer.YES if self.allowed.fixed.admits(value) else Answer.NO
+        sure, possible = self.allowed.within(question)
         if value is not None:
             if sure.admits(value):
                 return Answer.YES
@@ -167,14 +170,13 @@ class Test(msgspec.Struct, frozen=True):
         field = question.vocabulary.fields[self.field]
         _, allowed = self.allowed.within(question)
         value = question.known(self.field)
-        nearest = None if value is None else _nearest(field, allowed, value)
         return Rejection(
             code=code or self.field.upper(),
             position=self.position,
             field=self.field,
             observed=question.text(self.field),
             allowed=show_domain(field, allowed),
-            nearest=nearest,
+            nearest=None if value is None else _nearest(field, allowed, value),
             reason=reason or None,
             source=source or None,
         )
@@ -193,7 +195,19 @@ class Test(msgspec.Struct, frozen=True):
 
 
 def _nearest(field: Field, allowed: Domain, value: Value) -> str | None:
+    return _near(field, allowed.spans, allowed.names, allowed.all_names_but, value)
+
+
+@lru_cache(1 << 14, typed=True)  # a manifest has few sets, and every rejection looks into one
+def _near(
+    field: Field,
+    spans: tuple[Span, ...],
+    names: frozenset[bool | str],
+    all_names_but: bool,
+    value: Value,
+) -> str | None:
     """The accepted value closest to ``value``; a symbol where no value is comparable."""
+    allowed = Domain(spans, names, all_names_but)
     near = allowed.nearest(value)
     if isinstance(near, int) and not isinstance(near, bool) and near < field.low:
         near = (allowed & Domain.between(field.low, None)).nearest(value)
@@ -209,7 +223,14 @@ class When(msgspec.Struct, frozen=True):
 
     def answer(self, question: Question) -> Answer:
         """Whether all tests hold."""
-        return min((t.answer(question) for t in self.tests), key=_value, default=Answer.YES)
+        answer = Answer.YES
+        for test in self.tests:
+            said = test.answer(question)
+            if said is Answer.NO:
+                return said
+            if said is Answer.MAYBE:
+                answer = said
+        return answer
 
     def doubtful(self, question: Question) -> tuple[Test, ...]:
         """The tests that answer maybe."""
@@ -237,7 +258,7 @@ class Match(msgspec.Struct, Generic[T], frozen=True):
     doubts: tuple[Test, ...] = ()
 
 
-class FirstMatch(msgspec.Struct, Generic[T], frozen=True):
+class FirstMatch(msgspec.Struct, Generic[T], frozen=True, eq=False):
     """Rules in order; the first that holds decides."""
 
     rules: tuple[Rule[T], ...]
