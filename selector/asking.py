@@ -69,9 +69,7 @@ def ask(
     values["platform"] = words.fields["platform"].read(device.platform)
     values["capability"] = ABSENT if code is None else code
     _infer_kind(values)
-    for field in words.fields.values():
-        if field.name not in values and field.role == "feature" and field.off is not None:
-            values[field.name] = field.off
+    values = {**words.off, **values}
     for name in _UNSET_UNLESS_SAID:
         values.setdefault(name, UNSET)
     for name in _ONE_UNLESS_SAID:
@@ -85,10 +83,9 @@ def ask(
         if kind == "boolean" and (name in facts.values or closed_world):
             values[name] = bool(facts.values.get(name, name in manifest.standard))
     if closed_world:
-        for field in words.fields.values():
-            closed = field.closed()
-            if field.name not in values and field.name not in others and closed is not None:
-                values[field.name] = closed
+        for name, closed in words.closed.items():
+            if name not in values and name not in others:
+                values[name] = closed
     return Question(words, values).derived(manifest.derive)
 
 
@@ -204,7 +201,7 @@ def with_request(manifest: Manifest, question: Question, request: Request) -> Qu
         values |= {"query_len": query, "seq_len": Domain.between(query, None)}
     if seq is not None:
         values |= {"seq_len": seq, "query_len": Domain.between(1, seq)}
-    return question.plus(values).derived(manifest.derive)
+    return question.plus(values).derived(manifest.changing)
 
 
 def with_batch(
@@ -228,7 +225,7 @@ def with_batch(
     values["has_context"] = context if only is None else only
     for measure in manifest.measures:
         values[measure.name] = _span(mask_words(measure, least), mask_words(measure, most))
-    return question.plus(values).derived(manifest.derive)
+    return question.plus(values).derived(manifest.changing)
 
 
 def _span(low: int, high: int) -> Value | Domain:

@@ -409,12 +409,19 @@ REQUEST_FIELDS = frozenset({"query_len", "seq_len", "context_len", "has_context"
 class Vocabulary:
     """Fields by name and by alias; immutable.
 
+    ``universes`` holds every value a field can have, ``off`` what features are when nobody says
+    them, ``closed`` what fields are then in a closed world.
+
     Args:
         extra: fields, derived values and facts that a manifest declares beside the built-in ones.
     """
 
     def __init__(self, extra: Iterable[Field] = ()) -> None:
         self.fields: Mapping[str, Field] = {f.name: f for f in (*BUILTIN, *extra)}
+        every = self.fields.values()
+        self.universes = {f.name: f.universe() for f in every}
+        self.off = {f.name: f.off for f in every if f.role == "feature" and f.off is not None}
+        self.closed = {f.name: closed for f in every if (closed := f.closed()) is not None}
         self._names = {a: f.name for f in self.fields.values() for a in (f.name, *f.aliases)}
 
     def __contains__(self, name: object) -> bool:

@@ -95,6 +95,7 @@ class _Builder:
         tree = self.tree
         entries = self._entries()
         derive = self._derive()
+        changing = _changing(derive, self.parser.changing)
         parse = self.parser
         manifest = Manifest(
             ref=ManifestRef(tree["name"], tree["version"], self.document.file, digest(tree)),
@@ -103,6 +104,7 @@ class _Builder:
             entries=MappingProxyType(entries),
             facts=MappingProxyType({n: f["type"] for n, f in tree.get("facts", {}).items()}),
             derive=MappingProxyType(derive),
+            changing=MappingProxyType({n: m for n, m in derive.items() if n in changing}),
             standard=frozenset(n for n, f in tree.get("facts", {}).items() if "standard" in f),
             defaults=MappingProxyType(self._defaults()),
             columns=MappingProxyType(self._columns()),
@@ -119,7 +121,7 @@ class _Builder:
             ),
             invariants=tuple(self._invariant(r, entries) for r in tree.get("invariants", ())),
         )
-        parse.refuse_bounds(_changing(derive, parse.changing))
+        parse.refuse_bounds(changing)
         return manifest
 
     def _entries(self) -> dict[str, Entry]:

@@ -198,7 +198,10 @@ class Invariant(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """A manifest that has no errors."""
+    """A manifest that has no errors.
+
+    ``changing`` are the derived values that change with each request.
+    """
 
     ref: ManifestRef
     vocabulary: Vocabulary
@@ -206,6 +209,7 @@ class Manifest(msgspec.Struct, frozen=True):
     priorities: tuple[Priority, ...]
     facts: MappingType[str, str]
     derive: MappingType[str, FirstMatch[Value]]
+    changing: MappingType[str, FirstMatch[Value]] = MappingProxyType({})
     standard: frozenset[str] = frozenset()
     defaults: MappingType[str, Default] = MappingProxyType({})
     columns: MappingType[str, Column] = MappingProxyType({})

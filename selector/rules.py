@@ -58,7 +58,7 @@ class Question:
         if isinstance(value, Domain):
             return value
         if value is None:
-            return self.vocabulary.fields[name].universe()
+            return self.vocabulary.universes[name]
         return Domain.of(value)
 
     def known(self, name: str) -> Value | None:
@@ -72,6 +72,8 @@ class Question:
 
     def derived(self, rules: Mapping[str, FirstMatch[Value]]) -> Question:
         """The same question with these values computed anew, each from the ones before it."""
+        if not rules:
+            return self
         question = self.plus({})
         for name, match in rules.items():
             results = [found.rule.result for found in match.matches(question)]

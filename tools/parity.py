@@ -25,7 +25,7 @@ from vllm_reasons import codes_of, prefill_codes_of
 from selector.asking import with_request
 from selector.binding import Bound, Selector
 from selector.choose import choose, dense_backend
-from selector.judge import judge
+from selector.judge import Judged, judge
 from selector.manifest import Entry, Manifest
 from selector.rows import RowReader
 from selector.rules import Answer, Question
@@ -116,6 +116,8 @@ def verdict_of(bound: Bound, name: str, asked: Question, phase: Phase = Phase.DE
 
 def reported(entry: Entry, verdict: Verdict, asked: Question, phase: Phase) -> set[str]:
     """The codes that vLLM reports: of constraints, only the first that is broken."""
+    if not verdict.rejections:
+        return set()
     constraints = entry.phases[phase].constraints
     broken = [c for c in constraints if c.violated(asked) is Answer.YES]
     later = sum(len(c.rejections(asked)) for c in broken)
@@ -140,9 +142,11 @@ def compare_selection(row: Row, counts: Counts, number: int) -> Iterator[Differe
         return
     bound = reader().bind(row | FACTS[row.get("setting", "cubins")])
     asked = ask(bound)
-    yield from compare_choice(row, counts, bound, asked)
+    judged = judge_listed(row, bound, asked)
     for name, reasons in zip(row["candidates"], row["reasons"], strict=True):
-        yield from compare_verdict(row, counts, bound, asked, name, reasons)
+        verdict = judged[name][Phase.DECODE]
+        yield from compare_verdict(row, counts, bound, asked, name, verdict, reasons)
+    yield from compare_choice(row, counts, bound, asked, judged)
     if row["mode"] == "model" and "setting" not in row:
         yield from compare_unknown(row, counts)
     if number % THROUGH_THE_FRONT_DOOR == 0:
@@ -152,17 +156,29 @@ def compare_selection(row: Row, counts: Counts, number: int) -> Iterator[Differe
             yield Difference("batch", answer["decode_backend"], row["selected"], row)
 
 
-def compare_choice(row: Row, counts: Counts, bound: Bound, asked: Question) -> Iterator[Difference]:
-    """The selected backend and the order in which backends are tried."""
-    listed = {n for p in bound.manifest.priorities for order in p.orders.values() for n in order}
-    tried = [n for n in listed if n in row["candidates"] or n.endswith(PREFILL)]
-    judged = {
+def judge_listed(row: Row, bound: Bound, asked: Question) -> Judged:
+    """What the candidates of a row say, and the MLA prefill backends beside them."""
+    names = {*row["candidates"], *(n for n in listed() if row["use_mla"] and n.endswith(PREFILL))}
+    return {
         n: judge(bound.manifest, bound.manifest.entries[n], asked, bound.facts, bound.policy)
-        for n in tried
+        for n in names
     }
+
+
+@cache
+def listed() -> frozenset[str]:
+    """Every backend in some priority list."""
+    orders = (o for p in reader().selector.manifest.priorities for o in p.orders.values())
+    return frozenset(name for order in orders for name in order)
+
+
+def compare_choice(
+    row: Row, counts: Counts, bound: Bound, asked: Question, judged: Judged
+) -> Iterator[Difference]:
+    """The selected backend and the order in which backends are tried."""
     nothing = Verdict(Outcome.UNSUPPORTED)
-    judged |= {n: dict.fromkeys(Phase, nothing) for n in listed - judged.keys()}
-    _, decode = choose(bound.manifest, asked, judged, bound.policy)
+    others = {n: dict.fromkeys(Phase, nothing) for n in listed() - judged.keys()}
+    _, decode = choose(bound.manifest, asked, judged | others, bound.policy)
     counts["selected backend"] += 1
     if decode.backend != row["selected"]:
         yield Difference("selected backend", decode.backend, row["selected"], row)
@@ -172,10 +188,15 @@ def compare_choice(row: Row, counts: Counts, bound: Bound, asked: Question) -> I
 
 
 def compare_verdict(
-    row: Row, counts: Counts, bound: Bound, asked: Question, name: str, reasons: Sequence[str]
+    row: Row,
+    counts: Counts,
+    bound: Bound,
+    asked: Question,
+    name: str,
+    verdict: Verdict,
+    reasons: Sequence[str],
 ) -> Iterator[Difference]:
     """One candidate's verdict and set of reasons."""
-    verdict = verdict_of(bound, name, asked)
     theirs = set(codes(reasons))
     counts["verdicts"] += 1
     if is_accepted(verdict) is bool(theirs) or verdict.outcome is Outcome.CONDITIONAL:
@@ -216,7 +237,8 @@ def compare_explicit(row: Row, counts: Counts, number: int) -> Iterator[Differen
     asked = ask(bound)
     for column, reasons in row.items():
         if column.startswith("r_"):
-            yield from compare_verdict(row, counts, bound, asked, column[2:], reasons)
+            verdict = verdict_of(bound, column[2:], asked)
+            yield from compare_verdict(row, counts, bound, asked, column[2:], verdict, reasons)
 
 
 def compare_mla_prefill(row: Row, counts: Counts, number: int) -> Iterator[Difference]:
@@ -384,9 +406,15 @@ def file_of(directory: Path, name: str) -> Path:
     return next((p for p in candidates if p.is_file()), ROOT / "tests" / "parity" / table.part)
 
 
+@cache
+def read(path: Path) -> Any:
+    """The table, read once a process."""
+    return parquet.read_table(path)
+
+
 def compare_rows(path: Path, name: str, start: int, stop: int) -> Result:
     """Compares some rows of a table."""
-    rows = parquet.read_table(path).slice(start, stop - start).to_pylist()
+    rows = read(path).slice(start, stop - start).to_pylist()
     counts: Counts = Counter(rows=len(rows))
     differences: list[Difference] = []
     for number, row in enumerate(rows, start):
