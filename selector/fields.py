@@ -508,6 +508,8 @@ def _in_words(
         return "nothing"
     if domain == ANY or (field.universe() <= domain and field.role != "core"):
         return "any"
+    if field.type == "capability" and spans == (Span(),) and not names:
+        return "any"  # whatever has a capability at all
     parts: list[str] = []
     for span in sorted(domain.spans, key=lambda s: (s.low is not None, s.low or 0)):
         low, high = span.low, span.high

@@ -171,6 +171,10 @@ class Default(msgspec.Struct, frozen=True):
     position: Position
     source: str = ""
 
+    def of(self, asked: Question) -> Value | None:
+        """The value that stands in; ``None`` when nothing is known of the other field."""
+        return self.value if self.field is None else asked.known(self.field)
+
 
 class Column(msgspec.Struct, frozen=True):
     """How one column of a table is read.

@@ -10,7 +10,7 @@ from selector.choose import dense_backend
 from selector.domains import Domain, Value
 from selector.manifest import SPARSE_PATH, Entry, Manifest, PathRule
 from selector.rules import Answer, Question
-from selector.values import Facts, Outcome, PathOff, Phase, Policy
+from selector.values import Facts, Outcome, PathOff, Phase, Policy, Position
 
 __all__ = ["Path", "decode_path", "decode_thresholds", "paths_off", "phase_of", "prefill_path"]
 
@@ -21,11 +21,13 @@ class Path(msgspec.Struct, frozen=True):
     Attributes:
         path: the one, or ``None`` when that depends on something unknown.
         paths: all that are possible.
+        path_rules: the rule that gives each of them, where one does.
         by: the backend that computes a dense path, where that is another one.
     """
 
     path: str | None = None
     paths: tuple[str, ...] = ()
+    path_rules: tuple[Position, ...] = ()
     by: str | None = None
 
 
@@ -73,8 +75,7 @@ def prefill_path(
     """
     own = entry.coerced(_as_accepted(manifest, entry, asked))
     shared = own if batch is asked else entry.coerced(_as_accepted(manifest, entry, batch))
-    paths: list[str] = []
-    by: list[str | None] = []
+    found: dict[str, tuple[PathRule, str | None]] = {}
     answer = Answer.NO
     for rule in entry.prefill_paths:
         sees = shared if rule.batch else own
@@ -83,14 +84,14 @@ def prefill_path(
         if rule.by_dense_backend and answer is not Answer.NO:
             there, runs = dense_backend(manifest, sees, facts, policy)
             answer = min(answer, there, key=lambda a: a.value)
-        if answer is not Answer.NO and rule.path not in paths:
-            paths.append(rule.path)
-            by.append(runs)
+        if answer is not Answer.NO:
+            found.setdefault(rule.path, (rule, runs))
         if answer is Answer.YES:
             break
+    paths, rules = tuple(found), tuple(rule.position for rule, _ in found.values())
     if answer is Answer.YES and len(paths) == 1:
-        return Path(paths[0], tuple(paths), by[0])
-    return Path(None, tuple(paths))
+        return Path(paths[0], paths, rules, found[paths[0]][1])
+    return Path(None, paths, rules)
 
 
 def _as_accepted(manifest: Manifest, entry: Entry, asked: Question) -> Question:

@@ -316,6 +316,7 @@ def _complete(
         choice,
         path=path.path,
         paths=path.paths,
+        path_rules=path.path_rules,
         by=path.by,
         coercions=tuple(_coercions(manifest.entries[choice.backend], asked)),
         decode_threshold=thresholds[0] if len(set(thresholds)) == 1 else None,
@@ -329,9 +330,11 @@ def _layer(manifest: Manifest, asked: Question) -> dict[str, Value]:
     skipped |= {m.name for m in manifest.measures}
     shown: dict[str, Value] = {}
     for name, value in asked.items():
-        if name not in skipped:
-            field = manifest.vocabulary.fields[name]
-            shown[name] = asked.text(name) if isinstance(value, Domain) else value
-            if field.type == "capability":
-                shown[name] = show(field, shown[name])
+        default = manifest.defaults.get(name)
+        if name in skipped or (default and default.of(asked) == value):
+            continue
+        field = manifest.vocabulary.fields[name]
+        shown[name] = asked.text(name) if isinstance(value, Domain) else value
+        if field.type == "capability":
+            shown[name] = show(field, shown[name])
     return shown

@@ -375,6 +375,7 @@ class Choice(msgspec.Struct, frozen=True):
         path: how it computes this request in this phase; ``None`` when that depends on something
             unknown (then ``paths`` lists what it can be).
         paths: every path possible with what is known.
+        path_rules: the rule that gives each of them, where one does.
         by: the backend that computes a dense path of a sparse layer, where that is another one.
         possible: every backend that could be chosen, given what is unknown, in order.
         tried: the list that decided, in order; ``None`` when several can be the one.
@@ -391,6 +392,7 @@ class Choice(msgspec.Struct, frozen=True):
     backend: str | None
     path: str | None = None
     paths: tuple[str, ...] = ()
+    path_rules: tuple[Position, ...] = ()
     by: str | None = None
     possible: tuple[str, ...] = ()
     tried: tuple[str, ...] | None = None

@@ -168,16 +168,12 @@ def _path_reasons(case: Case, manifest: Manifest, places: Places) -> Iterator[li
     if len(rules) < 2:
         return
     label = "path"
-    for path in prefill.paths:
-        rule = next((r for r in rules if r.path == path), None)
-        if rule is not None:
-            yield [
-                _label(label),
-                "",
-                path,
-                line(f"{rule.reason}   ", faint(places.at(rule.position))),
-            ]
-            label = ""
+    by_place = {rule.position: rule for rule in rules}
+    for path, at in zip(prefill.paths, prefill.path_rules, strict=False):
+        rule = by_place[at]
+        by = f"computed by {prefill.by}" if prefill.by else ""
+        yield [_label(label), by, path, line(f"{rule.reason}   ", faint(places.at(at)))]
+        label = ""
 
 
 def _counts_as(resolution: Resolution) -> Iterator[list[Part]]:

@@ -233,7 +233,7 @@ def _ranks(entry: Entry, manifest: Manifest) -> list[dict[str, Any]]:
         }
         for index, priority in enumerate(manifest.priorities)
         for phase in Phase
-        if entry.name in (order := priority.orders[phase])
+        if entry.name in (order := priority.orders.get(phase, ()))
     ]
 
 

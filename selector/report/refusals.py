@@ -204,7 +204,7 @@ class Refusals:
         found = list_of(choice, self.manifest)
         if found is None:
             return ""
-        order = found.orders[phase]
+        order = found.orders.get(phase, ())
         if backend not in order:
             return "; in no list that applies here, so only when forced"
         return f", {ordinal(order.index(backend) + 1)} of {choice.of}"
