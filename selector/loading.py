@@ -198,7 +198,10 @@ class _Builder:
                 for value, fields in raw.get("values", {}).items()
             }
             found[name] = Column(
-                raw.get("field"), MappingProxyType(values), raw.get("suppose") == "dense_prefill"
+                field=raw.get("field"),
+                values=MappingProxyType(values),
+                dense=raw.get("suppose") == "dense_prefill",
+                given=raw.get("given", False),
             )
         return found
 

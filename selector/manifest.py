@@ -183,11 +183,13 @@ class Column(msgspec.Struct, frozen=True):
         field: the field it holds.
         values: a value of the column → what it says of fields; ``None``: that one is unknown.
         dense: true in a row supposes that every sparse entry may compute prefill densely.
+        given: names the backend that is given the layer, whether or not it accepts it.
     """
 
     field: str | None = None
     values: MappingType[str, MappingType[str, Value | None]] = MappingProxyType({})
     dense: bool = False
+    given: bool = False
 
 
 class Invariant(msgspec.Struct, frozen=True):

@@ -151,6 +151,7 @@ class Parser:
         self.changing = REQUEST_FIELDS.union(document.tree.get("measures", {}))
         self.bounds: dict[str, list[Position]] = {}
         self._accepted: dict[int, dict[str, FirstMatch[Test]]] = {}
+        self._fields: dict[tuple[str, Position, Position], FirstMatch[Test]] = {}
         self._lists: dict[tuple[int, str], Allowed] = {}
 
     def knows(self, name: str, at: Position) -> bool:
@@ -242,14 +243,18 @@ class Parser:
                 message, fix = f"{name} is stated by the entry itself", "remove it here"
                 self.document.report("CAP010", raw.keys_at[name], message, fix)
                 continue
-            field = self.words.fields[name]
-            at = raw.values_at[name]
-            if isinstance(stated, Mapping) and "cases" in stated:
-                found[name] = self._cases(field, stated["cases"])
-            else:
-                test = Test(name, self.allowed(field, stated, at), raw.keys_at[name])
-                found[name] = FirstMatch((Rule(When(), test, test.position),))
+            place = (name, raw.keys_at[name], raw.values_at[name])
+            if place not in self._fields:
+                self._fields[place] = self._sets(*place, stated)
+            found[name] = self._fields[place]
         return found
+
+    def _sets(self, name: str, key_at: Position, at: Position, stated: Any) -> FirstMatch[Test]:
+        field = self.words.fields[name]
+        if isinstance(stated, Mapping) and "cases" in stated:
+            return self._cases(field, stated["cases"])
+        test = Test(name, self.allowed(field, stated, at), key_at)
+        return FirstMatch((Rule(When(), test, key_at),))
 
     def _cases(self, field: Field, raw: Sequence) -> FirstMatch[Test]:
         self._ends_unconditionally(raw)

@@ -112,6 +112,7 @@ class RowReader:
         self._bound: dict[object, Bound] = {}
         self._reads: dict[str, _Reading] = {}
         self._supposing: Selector | None = None
+        self._given = any(column.given for column in selector.manifest.columns.values())
 
     def answer(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """The row with its answer added."""
@@ -129,7 +130,7 @@ class RowReader:
         first = next((a for a in answers if a.phase is not Phase.DECODE), answers[0])
         columns = answer_columns(first) | {"num_decodes": _decodes([a.phase for a in answers])}
         forced = bound.policy.backend
-        if forced is not None and first.backend is None:
+        if forced is not None and first.backend is None and self._given:
             columns |= _would_take(bound, requests, forced)
         return columns
 
@@ -163,7 +164,7 @@ class RowReader:
         for column, value in row.items():
             reading = self._reads.get(column) or self._read(column)
             if reading.special:
-                stated[column] = value
+                stated[reading.field or column] = value
             elif reading.dense:
                 dense = dense or value is True
             elif reading.values is not None:
@@ -204,7 +205,9 @@ class RowReader:
         """How a column is read; an unknown one is remembered and passed through."""
         reading = _Reading()
         own = self.selector.manifest.columns.get(column)
-        if own is not None:
+        if own is not None and own.given:
+            reading = _Reading("backend", special=True)
+        elif own is not None:
             reading = _Reading(own.field, False, own.values or None, own.dense)
         elif column in _SPECIAL or column in self.selector.manifest.facts:
             reading = _Reading(special=True)
@@ -370,7 +373,7 @@ def _decodes(phases: Sequence[Phase | None]) -> int | None:
 
 
 def _would_take(bound: Bound, requests: Sequence[Request], backend: str) -> dict[str, Any]:
-    """What a forced backend that refuses the layer would make of its requests."""
+    """What a backend that is given a layer it refuses would make of the requests."""
     if any(request.query_len is None or request.seq_len is None for request in requests):
         return {}
     routes = bound.routes(requests, backend)

@@ -141,7 +141,7 @@ class Allowed(msgspec.Struct, frozen=True):
         return sure, possible
 
 
-class Test(msgspec.Struct, frozen=True, eq=False):
+class Test(msgspec.Struct, frozen=True):
     """One field must lie within one set."""
 
     field: str
@@ -260,11 +260,14 @@ class Match(msgspec.Struct, Generic[T], frozen=True):
     doubts: tuple[Test, ...] = ()
 
 
-class FirstMatch(msgspec.Struct, Generic[T], frozen=True, eq=False):
+class FirstMatch(msgspec.Struct, Generic[T], frozen=True):
     """Rules in order; the first that holds decides."""
 
     rules: tuple[Rule[T], ...]
     source: str = ""
+
+    def __hash__(self) -> int:  # cheap: where it stands tells it from others
+        return hash(self.rules[0].position)
 
     def matches(self, question: Question) -> tuple[Match[T], ...]:
         """Every rule that can be the first match: one, when all it asks about is known."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from collections.abc import Mapping as MappingType
+from types import MappingProxyType
 from typing import Any
 
 from selector.domains import EMPTY, Domain
@@ -127,12 +129,23 @@ def entry_json(entry: Entry, manifest: Manifest) -> dict[str, Any]:
         "kv_layout": sorted(entry.kv_layout),
         "dense_prefill": entry.dense_prefill,
         "dense_prefill_at": to_json(entry.dense_prefill_at),
+        "dense_prefill_except": [
+            {
+                "when": when_words(rule.when, manifest.vocabulary),
+                "reason": rule.reason,
+                "source": rule.source,
+                "position": to_json(rule.position),
+            }
+            for rule in entry.dense_prefill_except
+        ],
         "pinned": sorted(entry.pinned),
         "rationale": entry.rationale,
         "evidence": list(entry.evidence),
         "revisit_when": entry.revisit_when,
         "requires_at": {need.fact: to_json(need.position) for need in entry.requires},
-        "states": {p.value: _phase_json(spec, manifest) for p, spec in entry.phases.items()},
+        "states": {
+            p.value: _phase_json(spec, manifest, entry.sources) for p, spec in entry.phases.items()
+        },
         "coerce": {name: _rules_json(rules, manifest) for name, rules in entry.coerce.items()},
         "decode_threshold": (
             _rules_json(entry.decode_threshold, manifest) if entry.decode_threshold else []
@@ -146,17 +159,21 @@ def entry_json(entry: Entry, manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def _phase_json(spec: PhaseSpec, manifest: Manifest) -> dict[str, Any]:
+def _phase_json(
+    spec: PhaseSpec, manifest: Manifest, sources: MappingType[str, str]
+) -> dict[str, Any]:
     return {
         "disabled": spec.disabled,
         "rationale": spec.rationale,
         "position": to_json(spec.position),
-        "accepts": _accepts_json(spec.accepts, manifest),
+        "accepts": _accepts_json(spec.accepts, manifest, sources),
         "constraints": [_constraint_json(c, manifest) for c in spec.constraints],
     }
 
 
-def _accepts_json(accepts: Any, manifest: Manifest) -> dict[str, Any]:
+def _accepts_json(
+    accepts: Any, manifest: Manifest, sources: MappingType[str, str] = MappingProxyType({})
+) -> dict[str, Any]:
     stated: dict[str, FirstMatch[Test]] = dict(accepts)
     words = manifest.vocabulary
     return {
@@ -165,6 +182,7 @@ def _accepts_json(accepts: Any, manifest: Manifest) -> dict[str, Any]:
                 "when": when_words(rule.when, words),
                 "allow": allowed_words(name, rule.result.allowed, words),
                 "reason": rule.reason,
+                "source": rule.source or sources.get(name, ""),
                 "position": to_json(rule.result.position),
             }
             for rule in rules.rules
@@ -178,6 +196,7 @@ def _constraint_json(constraint: Constraint, manifest: Manifest) -> dict[str, An
         "code": constraint.code,
         "rule": constraint_words(constraint, manifest.vocabulary),
         "reason": constraint.reason,
+        "source": constraint.source,
         "position": to_json(constraint.position),
     }
 
@@ -188,6 +207,7 @@ def _rules_json(rules: FirstMatch[Any], manifest: Manifest) -> list[dict[str, An
             "when": when_words(rule.when, manifest.vocabulary),
             "value": rule.result,
             "reason": rule.reason,
+            "source": rule.source or rules.source,
             "position": to_json(rule.position),
         }
         for rule in rules.rules
@@ -203,7 +223,9 @@ def _path_json(entry: Entry, index: int, manifest: Manifest) -> dict[str, Any]:
         "off": entry.sparse and rule.path != SPARSE_PATH and entry.dense_prefill is False,
         "when": " and ".join(part for part in parts if part),
         "scope": "batch" if rule.batch else "request",
+        "by": "dense_backend" if rule.by_dense_backend else None,
         "reason": rule.reason,
+        "source": rule.source,
         "position": to_json(rule.position),
     }
 
