@@ -487,16 +487,26 @@ def coerced(entry: Tree, known: Fields) -> Fields:
     return changed
 
 
-def is_accepted(entry: Tree, phase: str, known: Fields) -> bool:
+def refused_fields(entry: Tree, phase: str, known: Fields) -> set[str]:
     accepts = {"sink": False, "sliding_window": "unset", "dcp": False}  # unstated: they are off
     accepts |= {**entry["accepts"], **entry["phases"][phase].get("accepts", {})}
     accepts |= {"mla": entry["mla"], "sparse": entry["sparse"], "platform": "any"}
+    refused = set()
     for name, stated in accepts.items():
         if isinstance(stated, dict) and "cases" in stated:
             stated = first(stated["cases"], known)["allow"]
         if not lies_in(name, known.get(name), stated, known):
-            return False
-    return True
+            refused.add(name)
+    return refused
+
+
+def broken_fields(constraint: Tree, known: Fields) -> set[str]:
+    """The fields that break a constraint; ``when`` stands for one that forbids altogether."""
+    required = dict(constraint.get("require") or {})
+    ways = required.pop("any_of", [])
+    failing = {f for f, stated in required.items() if not holds({f: stated}, known)}
+    failing |= {f for w in ways if not failing for f in w if not holds({f: w[f]}, known)}
+    return failing or {"when"}
 
 
 def is_broken(constraint: Tree, known: Fields) -> bool:
@@ -518,12 +528,16 @@ def outcome(tree: Tree, entry: Tree, phase: str, known: Fields, asked: Asked) ->
     if phase not in entry["phases"]:
         return "unsupported"
     spec = entry["phases"][phase]
-    seen = coerced(entry, known)
-    rules = [*entry.get("constraints", ()), *spec.get("constraints", ())]
-    if not is_accepted(entry, phase, seen) or any(is_broken(c, seen) for c in rules):
+    refused = refused_fields(entry, phase, known)
+    for rule in [*entry.get("constraints", ()), *spec.get("constraints", ())]:
+        if is_broken(rule, known):
+            refused |= broken_fields(rule, known)
+    if refused - {"probe"}:
         return "unsupported"
     if spec.get("disabled"):
         return "pinned"
+    if refused:
+        return "unavailable"
     requires = entry.get("requires", {})
     if "probe" in requires and not known["probe"]:
         return "unavailable"
@@ -726,7 +740,10 @@ def test_a_batch(case: Case) -> None:
     for one, whole, phase, length in zip(alone, together, phases, more, strict=True):
         assert whole.phase == phase
         prefill = msgspec.structs.replace(
-            whole.prefill, path=one.prefill.path, paths=one.prefill.paths
+            whole.prefill,
+            path=one.prefill.path,
+            paths=one.prefill.paths,
+            path_rules=one.prefill.path_rules,
         )
         assert msgspec.structs.replace(whole, phase=one.phase, prefill=prefill) == one
         same = [
@@ -742,7 +759,7 @@ def test_a_batch(case: Case) -> None:
 
 
 def without_path(answer: Resolution) -> Resolution:
-    prefill = msgspec.structs.replace(answer.prefill, path=None, paths=())
+    prefill = msgspec.structs.replace(answer.prefill, path=None, paths=(), path_rules=())
     return msgspec.structs.replace(answer, phase=None, prefill=prefill)
 
 

@@ -97,11 +97,42 @@ def test_sizes_that_follow(manifest: Manifest) -> None:
     assert question.known("gqa_group") == 4
     question = of(manifest, Layer.of(mla=True, kv_lora_rank=512, qk_rope_head_dim=64))
     assert question.known("head_size") == 576
-    assert of(manifest, Layer.of(kv_lora_rank=512, qk_rope_head_dim=64)).known("head_size") is None
+    latent = Layer.of(mla=False, kv_lora_rank=512, qk_rope_head_dim=64)
+    assert of(manifest, latent).known("head_size") is None
     assert of(manifest, Layer.of(num_heads=32)).known("gqa_group") is None
     assert of(manifest, Layer.of(num_heads=None, num_kv_heads=8)).known("gqa_group") is None
     question = of(manifest, Layer.of(mla=True, kv_lora_rank=512, qk_rope_head_dim=64, head_size=64))
     assert question.known("head_size") == 64
+
+
+def test_a_layer_says_its_kind_by_its_sizes(manifest: Manifest) -> None:
+    question = of(manifest, Layer.of(kv_lora_rank=512, qk_rope_head_dim=64))
+    assert (question.known("mla"), question.known("sparse")) == (True, False)
+    assert question.known("head_size") == 576
+    question = of(manifest, Layer.of(v_head_dim=128, index_topk=2048))
+    assert (question.known("mla"), question.known("sparse")) == (True, True)
+    question = of(manifest, Layer.of(v_head_dim=128, index_topk=2048, sparse=False))
+    assert question.known("sparse") is False
+    assert of(manifest, Layer.of(index_topk=2048)).known("sparse") is False  # it has no latent
+    assert of(manifest, Layer.of(kv_lora_rank=None)).known("mla") is False
+
+
+def test_heads_of_the_model_and_of_a_rank(manifest: Manifest) -> None:
+    question = of(manifest, Layer.of(num_heads=16, num_kv_heads=4, tp_size=8))
+    assert question.known("total_num_heads") == 128
+    assert question.known("model_num_heads") == 16
+    assert question.known("heads_divide") is True
+    said = {"total_num_heads": 40, "total_num_kv_heads": 2, "tp_size": 3}
+    question = of(manifest, Layer.of(num_heads=16, **said))
+    assert question.known("model_num_heads") == 13  # what the model says, not the layer
+    assert question.known("heads_divide") is True  # at least one KV head a rank
+    said = {"total_num_heads": 40, "total_num_kv_heads": 12, "tp_size": 2}
+    assert of(manifest, Layer.of(**said)).known("heads_divide") is False  # 20 over 6
+    assert of(manifest, Layer.of(mla=True, **said)).known("heads_divide") is True  # one latent
+    unknown = Layer.of(num_heads=16, total_num_heads=Domain.between(1, None))
+    assert of(manifest, unknown).known("model_num_heads") is None
+    assert of(manifest, Layer.of(total_num_heads=None)).known("model_num_heads") == "absent"
+    assert of(manifest, Layer.of()).known("heads_divide") is None
 
 
 @pytest.mark.parametrize(

@@ -982,13 +982,13 @@ def coercions(answer: Resolution) -> list[tuple[str, str, str, str]]:
     return [(c.field, c.before, c.after, c.reason) for c in answer.decode.coercions]
 
 
-def test_a_value_that_is_changed_is_reported_and_judged_as_changed(build: Build) -> None:
+def test_a_value_that_is_changed_is_judged_as_asked_and_reported(build: Build) -> None:
     rules = [
         {"when": {"kv_cache_dtype": "fp8"}, "value": "fp8_e4m3", "reason": "Its name for fp8."},
         {"value": "same"},
     ]
     entry = build.entry(
-        accepts={"kv_cache_dtype": ["auto", "fp8_e4m3"]}, coerce={"kv_cache_dtype": rules}
+        accepts={"kv_cache_dtype": ["auto", "fp8"]}, coerce={"kv_cache_dtype": rules}
     )
     selector = build.selector(entry)
     answer = selector.bind("9.0", build.layer(kv_cache_dtype="fp8")).resolve(1, 1)
@@ -998,7 +998,7 @@ def test_a_value_that_is_changed_is_reported_and_judged_as_changed(build: Build)
     assert answer.layer["kv_cache_dtype"] == "fp8"
     answer = selector.bind("9.0", build.layer()).resolve(1, 1)
     assert coercions(answer) == []
-    answer = selector.bind("9.0", build.layer(kv_cache_dtype="nvfp4")).resolve(1, 1)
+    answer = selector.bind("9.0", build.layer(kv_cache_dtype="fp8_e4m3")).resolve(1, 1)
     assert answer.candidates[0].decode.outcome is Outcome.UNSUPPORTED
 
 

@@ -323,7 +323,7 @@ def test_a_layer_that_breaks_a_rule_of_space_does_not_exist(build: Build) -> Non
     selector = build.selector(space=space)
     assert selector.bind("9.0", build.layer()).resolve(1, 1).decode.backend == "one"
     with pytest.raises(ContradictionError) as caught:
-        selector.bind("9.0", build.layer(kv_lora_rank=512))
+        selector.bind("9.0", build.layer(mla=False, kv_lora_rank=512))
     assert str(caught.value).startswith(
         "mla false with kv_lora_rank 512 (must be absent): Only MLA layers have a KV latent. "
         "[test.yaml:1:"
