@@ -163,7 +163,7 @@ class RowReader:
         dense = False
         for column, value in row.items():
             reading = self._reads.get(column) or self._read(column)
-            if reading.special:
+            if reading.special and _key(value) not in (reading.values or ()):
                 stated[reading.field or column] = value
             elif reading.dense:
                 dense = dense or value is True
@@ -195,11 +195,10 @@ class RowReader:
         """What a value of a column says of fields."""
         if value is None:
             return {}
-        key = str(value).lower() if isinstance(value, bool) else str(value)
-        if key not in values:
+        if _key(value) not in values:
             known = ", ".join(values)
             raise ValueRefusedError(f"{column} {_cut(value)} is not known; write one of {known}")
-        return values[key]
+        return values[_key(value)]
 
     def _read(self, column: str) -> _Reading:
         """How a column is read; an unknown one is remembered and passed through."""
@@ -208,7 +207,7 @@ class RowReader:
         if own is not None and own.given:
             reading = _Reading("backend", special=True)
         elif own is not None:
-            reading = _Reading(own.field, False, own.values or None, own.dense)
+            reading = _Reading(own.field, column in _SPECIAL, own.values or None, own.dense)
         elif column in _SPECIAL or column in self.selector.manifest.facts:
             reading = _Reading(special=True)
         elif column not in _REQUEST and column not in _REQUESTS:
@@ -385,6 +384,11 @@ def _would_take(bound: Bound, requests: Sequence[Request], backend: str) -> dict
         "num_decodes": _decodes([route.phase for route in routes]),
         "decode_threshold": first.threshold,
     }
+
+
+def _key(value: Any) -> str:
+    """A value of a column as a manifest writes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _text(phase: Phase | None) -> str | None:

@@ -15,7 +15,7 @@ from selector.document import Mapping, Sequence, read_text
 from selector.domains import ANY, EMPTY, Domain
 from selector.errors import ManifestError
 from selector.loading import load, loads, read
-from selector.manifest import Entry, Manifest, PhaseSpec
+from selector.manifest import Column, Entry, Manifest, PhaseSpec
 from selector.rules import Bound, FirstMatch, Test
 from selector.values import Phase, Position, Severity
 
@@ -56,7 +56,8 @@ def test_identity(manifest: Manifest) -> None:
     assert manifest.ref.file == "m.yaml"
     assert re.fullmatch("[0-9a-f]{64}", manifest.ref.digest)
     assert manifest.description == "Every form of the language at once."
-    assert list(manifest.entries) == ["paged", "paged_without_decode", "sparse_mla"]
+    names = ["paged", "paged_without_decode", "latent_prefill", "sparse_mla_9", "sparse_mla"]
+    assert list(manifest.entries) == names
     assert dict(manifest.facts) == {"mylib": "version", "jit": "boolean"}
 
 
@@ -234,8 +235,9 @@ def test_the_type_of_a_derived_value_is_that_of_its_results(
 def test_space_joint_policy_measures_and_invariants(manifest: Manifest) -> None:
     assert [r.code for r in manifest.space] == ["CONTRADICTION", "CONTRADICTION"]
     assert [j.same for j in manifest.joint] == [("kv_layout",), ("backend",)]
-    first, last = manifest.priorities
-    assert first.orders[Phase.PREFILL] == first.orders[Phase.DECODE] == ("sparse_mla",)
+    first, second, last = manifest.priorities
+    assert dict(first.orders) == {Phase.PREFILL: ("latent_prefill", "sparse_mla", "sparse_mla_9")}
+    assert dict(second.orders) == {Phase.DECODE: ("sparse_mla", "sparse_mla_9")}
     assert last.orders[Phase.PREFILL] == ("paged_without_decode", "paged")
     assert last.orders[Phase.DECODE] == ("paged",)
     assert [(d.backend, len(d.when.tests)) for d in manifest.deny] == [("paged", 2)]
@@ -244,6 +246,33 @@ def test_space_joint_policy_measures_and_invariants(manifest: Manifest) -> None:
     promise, other = manifest.invariants
     assert promise.never_paths == {"dense_mha", "masked_mha"}
     assert other.never_backends == {"paged"}
+
+
+def test_what_an_engine_takes_for_granted_and_how_its_tables_are_read(manifest: Manifest) -> None:
+    switch, heads = manifest.defaults["switch"], manifest.defaults["num_kv_heads"]
+    assert (switch.value, switch.field, switch.source) == ("unset", None, "the code")
+    assert (heads.value, heads.field) == (None, "num_heads")
+    columns = manifest.columns
+    assert columns["pages"].field == "block_size"
+    assert columns["mode"].values == {
+        "plain": {"switch": "on_"},
+        "blind": {"num_heads": None, "sink": False},
+    }
+    assert (columns["what_if"].dense, columns["ran"].given) == (True, True)
+    assert columns["model"] == Column()
+    assert manifest.standard == {"jit"}
+
+
+def test_sources(manifest: Manifest) -> None:
+    latent, sparse = manifest.entries["latent_prefill"], manifest.entries["sparse_mla_9"]
+    assert set(latent.sources) == {"head_size", "platform"}
+    assert latent.sources["head_size"] == "LatentPrefill.supports_head_size"
+    assert latent.prefill_paths[0].source == "the code"
+    (case,) = sparse.dense_prefill_except
+    assert (case.reason, case.source) == ("Its cache has another layout.", "the code")
+    assert sparse.decode_threshold is not None
+    assert sparse.decode_threshold.source == "the code"
+    assert [rule.by_dense_backend for rule in sparse.prefill_paths] == [True, False]
 
 
 def test_an_order_for_both_phases_leaves_out_what_an_entry_does_not_serve() -> None:
