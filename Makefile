@@ -4,7 +4,8 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 BIN := .venv/bin
 
-.PHONY: demo test check coverage format models schemas readme build clean
+ORACLE ?= $(firstword $(wildcard ../shared/oracle) tests/parity)
+.PHONY: demo test check coverage format models parity schemas readme build clean
 
 demo: .venv/installed
 	$(BIN)/attnsel resolve --gpu "RTX PRO 6000" --model glm-5.2-fp8 --set tp=8,pp=2 --query-len 3300
@@ -20,9 +21,9 @@ check: .venv/installed-test  ## everything that CI and reviewers look at
 	$(BIN)/attnsel lint
 	$(MAKE) coverage
 
-coverage: .venv/installed-test  ## domains and the definition must be covered branch by branch
+coverage: .venv/installed-test  ## domains, the definition and its paths must be covered branch by branch
 	$(BIN)/python -m pytest --cov --cov-report=term
-	$(BIN)/coverage report --include='*/selector/domains.py,*/selector/resolve.py' --fail-under=100
+	$(BIN)/coverage report --include='*/selector/domains.py,*/selector/resolve.py,*/selector/paths.py' --fail-under=100
 
 format: .venv/installed-test
 	$(BIN)/ruff format .
@@ -30,6 +31,9 @@ format: .venv/installed-test
 
 models: .venv/installed  ## how many configs are read exactly, and which fields are missed
 	$(BIN)/python tools/score_models.py $(CORPUS) --misses
+
+parity: .venv/installed-test  ## every recorded decision of vLLM, where they lie beside this; else the committed part
+	PYTHONPATH=. $(BIN)/python tools/parity.py $(ORACLE)
 
 schemas: .venv/installed  ## after changing selector/fields.py
 	$(BIN)/python tools/write_schemas.py
