@@ -83,7 +83,8 @@ class Field(msgspec.Struct, frozen=True):
     """One field of the vocabulary.
 
     ``values`` is the closed list of names for a ``name`` field (empty: any name). ``off`` is the
-    value that asks for nothing, for features. ``low`` is the least sensible integer.
+    value that asks for nothing, for features. ``low`` is the least sensible integer. ``of_model``
+    marks a field of a manifest's own that belongs to the model: who runs it cannot choose it.
     """
 
     name: str
@@ -95,6 +96,7 @@ class Field(msgspec.Struct, frozen=True):
     low: int = 0
     symbols: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
+    of_model: bool = False
 
     def unstated(self) -> Domain | None:
         """What an entry accepts when it says nothing: a set, or ``None`` when it must say."""

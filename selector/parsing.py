@@ -118,6 +118,7 @@ def _declared(section: str, name: str, raw: Mapping) -> Field:
             low=raw.get("low", 0),
             symbols=tuple(symbols),
             aliases=tuple(raw.get("aliases", ())),
+            of_model=raw.get("of_model", False),
         )
     if section == "facts":
         return Field(name, "boolean", "context", about)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple
@@ -76,7 +76,21 @@ def immovable(rejection: Rejection, manifest: Manifest, inquiry: Inquiry) -> boo
         return rejection.reason not in inquiry.policy.deny.values()
     if rejection.code in (Code.PHASE, Code.PINNED, Code.JOINT):
         return True
-    return rejection.field in _FIXED or rejection.field in manifest.derive
+    return rejection.field is not None and _inputs(rejection.field, manifest) <= _FIXED
+
+
+def _inputs(name: str, manifest: Manifest) -> set[str]:
+    """The fields that a derived value is computed from; of any other field, itself."""
+    pending, seen, found = [name], {name}, set[str]()
+    while pending:
+        rules = manifest.derive.get(field := pending.pop())
+        if rules is None:
+            found.add(field)
+            continue
+        read = {test.field for rule in rules.rules for test in rule.when.tests} - seen
+        seen |= read
+        pending += read
+    return found
 
 
 def options(
@@ -100,8 +114,9 @@ def options(
     )
     asked = with_request(manifest, bound.question, inquiry.request)
     found: dict[tuple[str, str], Option] = {}
-    for name, domain in _wanted(entry, phase, rejection, asked):
-        if name not in _FIXED and name not in manifest.derive and name not in manifest.facts:
+    wanted = _wanted(entry, phase, rejection, asked)
+    for name, domain in _underlying(wanted, manifest.derive, asked):
+        if name not in _FIXED and name not in manifest.facts:
             for option in _set(name, domain, asked, shard):
                 found.setdefault((option.field, option.after), option)
     return tuple(found.values())
@@ -123,6 +138,29 @@ def _wanted(
             if name is not None:
                 yield name, _required(constraint, name, asked)
             yield from _outside(constraint, asked)
+
+
+def _underlying(
+    wanted: Iterable[tuple[str, Domain]],
+    derive: Mapping[str, FirstMatch[Value]],
+    asked: Question,
+) -> Iterator[tuple[str, Domain]]:
+    """Yields the same with what derived values are computed from in their place."""
+    pending = [*wanted]
+    seen: set[str] = set()
+    while pending:
+        name, domain = pending.pop(0)
+        if name not in derive:
+            yield name, domain
+        elif name not in seen:
+            seen.add(name)
+            pending += [
+                (test.field, test.allowed.within(asked)[1])
+                for rule in derive[name].rules
+                if domain.admits(rule.result)
+                for test in rule.when.tests
+                if test.answer(asked) is not Answer.YES
+            ]
 
 
 def _accepted(
@@ -200,7 +238,7 @@ def _set(name: str, domain: Domain, asked: Question, shard: Shard | None) -> Ite
 
 def _is_setting(field: Field) -> bool:
     declared = all(field.name != known.name for known in BUILTIN)
-    return field.name in _SETTINGS or (declared and field.role == "context")
+    return field.name in _SETTINGS or (declared and field.role == "context" and not field.of_model)
 
 
 def _setter(name: str, value: Value) -> Callable[[Inquiry], Inquiry]:
