@@ -185,7 +185,7 @@ def test_a_feature_that_is_not_stated_may_have_a_source_too(build: Build) -> Non
     )
 
 
-@pytest.mark.xfail(strict=True, reason="the source of a case is read and not handed on")
+@pytest.mark.xfail(strict=True, reason="the source of a case is not read")
 def test_a_refusal_says_the_source_of_its_case(build: Build) -> None:
     cases = [{"when": {"tp_size": 8}, "allow": [64]}, {"allow": [96], "source": "a branch"}]
     entry = build.entry(accepts={"head_size": {"cases": cases}}, sources={"head_size": "a class"})

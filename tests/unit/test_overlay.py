@@ -113,6 +113,37 @@ def test_accepts_is_changed_field_by_field_and_other_keys_whole() -> None:
     )
 
 
+SOURCED = BASE.replace(
+    "    mla: false\n", "    sources: {head_size: a class, dtype: the code}\n    mla: false\n", 1
+)
+
+
+@pytest.mark.parametrize(
+    ("base", "stated", "sources"),
+    [
+        (
+            SOURCED,
+            "{head_size: my patch, sink: a branch}",
+            {"head_size": "my patch", "dtype": "the code", "sink": "a branch"},
+        ),
+        (SOURCED, "{}", {"head_size": "a class", "dtype": "the code"}),
+        (BASE, "{head_size: my patch}", {"head_size": "my patch"}),
+    ],
+)
+def test_sources_are_changed_field_by_field(
+    base: str, stated: str, sources: dict[str, str]
+) -> None:
+    manifest, document = apply(f"backends:\n  - {{name: paged, sources: {stated}}}\n", base)
+    assert document.findings == []
+    assert manifest is not None
+    assert manifest.entries["paged"].sources == sources
+
+
+def test_a_source_of_no_field_is_a_finding_of_the_overlay() -> None:
+    said = refused_once("backends:\n  - {name: paged, sources: {hed_size: my patch}}\n", SOURCED)
+    assert said == 'over.yaml:4:29: CAP010 unknown field "hed_size"; did you mean head_size?'
+
+
 def test_an_entry_may_be_changed_twice() -> None:
     manifest = accepted(
         "backends:\n"

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -165,3 +167,48 @@ def test_a_wide_matrix_goes_on_below(
     assert len(heads) > 1
     assert [arch for head in heads for arch in head] == [*known_capabilities(), "cpu"]
     assert all(len(line) <= 60 for line in out.splitlines())
+
+
+def test_an_entry_as_json_says_the_source_of_all_that_it_states(
+    run: Run, build: Any, tmp_path: Path
+) -> None:
+    """And who computes a dense path, and when it may not be dense."""
+    cases = [{"when": {"tp_size": 8}, "allow": [64]}, {"allow": [128]}]
+    dense = {"path": "dense_mha", "by": "dense_backend", "reason": "Short.", "source": "a test"}
+    entry = build.entry(
+        "one",
+        mla=True,
+        sparse=True,
+        source="the code",
+        sources={"head_size": "a class"},
+        accepts={"capability": ["9.0"], "head_size": {"cases": cases}},
+        constraints=[{"when": {"tp_size": 4}, "code": "TP", "reason": "Slow.", "source": "a rule"}],
+        dense_prefill=True,
+        dense_prefill_except=[{"when": {"sink": True}, "reason": "No.", "source": "a branch"}],
+        prefill_paths=[dense, {"path": "sparse_mqa", "reason": "The rest."}],
+        decode_threshold={
+            "cases": [{"when": {"tp_size": 2}, "value": 2, "source": "a line"}, {"value": 1}],
+            "source": "a method",
+        },
+    )
+    file = tmp_path / "one.yaml"
+    file.write_text(json.dumps(build.tree(entry)), "utf-8")
+    data = run("inspect", "one", "--manifest", file, "--format", "json").json
+    states = data["states"]["decode"]
+    assert data["source"] == "the code"
+    assert [rule["source"] for rule in states["accepts"]["head_size"]] == ["a class"] * 2
+    assert states["accepts"]["dtype"][0]["source"] == ""
+    assert [rule["source"] for rule in states["constraints"]] == ["a rule"]
+    assert [rule["source"] for rule in data["decode_threshold"]] == ["a line", "a method"]
+    paths = [(path["by"], path["source"]) for path in data["prefill_paths"]]
+    assert paths == [("dense_backend", "a test"), (None, "")]
+    (case,) = data["dense_prefill_except"]
+    assert (case["when"], case["reason"], case["source"]) == ("sink true", "No.", "a branch")
+    assert case["position"][1] == 1
+
+
+def test_an_entry_that_says_no_more_has_no_exceptions(run: Run, small: list[str]) -> None:
+    for name in NAMES:
+        data = run("inspect", name, *small, "--format", "json").json
+        assert data["dense_prefill_except"] == []
+        assert {path["by"] for path in data["prefill_paths"]} <= {None}
