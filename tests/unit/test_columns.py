@@ -326,6 +326,17 @@ def test_one_of_two_columns_is_enough_to_suppose(build: Build) -> None:
         assert answer(rows, "prefill_path", **LATENT, **said) == ("dense_mha",)
 
 
+def test_what_is_supposed_of_one_layer_is_supposed_of_the_next(build: Build) -> None:
+    columns = {"what_if": {"suppose": "dense_prefill"}}
+    rows = reader(build, columns, sparse(build, DENSE, **PINNED))
+    one, other = (rows.bind(changed(**LATENT, what_if=True, head_size=n)) for n in (64, 128))
+    assert one is not other
+    assert one.manifest is other.manifest is not rows.selector.manifest
+    for contract, path in ((True, "dense_mha"), (False, "sparse_mqa")):
+        latent = {**LATENT, "dense_prefill": contract}
+        assert answer(rows, "prefill_path", **latent, what_if=True) == (path,)
+
+
 @pytest.mark.parametrize("value", ["true", 1, "maybe"])
 @pytest.mark.xfail(strict=True, reason="every value but true is taken for false, without a word")
 def test_a_supposition_that_is_not_true_or_false_is_read_or_an_error(
