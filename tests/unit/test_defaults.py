@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from selector import Facts, Layer, Outcome, Request
-from selector.asking import with_request
+from selector import Device, Facts, Layer, Outcome, Request
+from selector.asking import ask, with_request
 from selector.binding import Bound
 from selector.domains import Domain
 from selector.rules import Question
@@ -191,6 +191,16 @@ def test_a_standard_fact_is_there_in_a_closed_world_unless_something_else_is_sai
         selected = found.prefill.outcome is Outcome.SELECTED
         assert selected or found.prefill.outcome is outcomes[there]
         assert not selected or there is not False
+
+
+@pytest.mark.parametrize(("closed_world", "wheel"), [(True, True), (False, None)])
+def test_a_question_knows_what_is_standard_by_itself(
+    build: Build, closed_world: bool, wheel: bool | None
+) -> None:
+    manifest = build.selector(facts=STANDARD).manifest
+    device = Device("cuda", "9.0")
+    question = ask(manifest, device, build.layer(), Facts(), closed_world=closed_world)
+    assert question.known("wheel") is wheel
 
 
 @pytest.mark.xfail(strict=True, reason="a closed world then takes its version to be true")

@@ -304,6 +304,12 @@ def test_a_path_that_the_batch_takes_away_is_off(build: Build) -> None:
             {"head_size": {"max": 512}},
             ("dense_mha",),
         ),
+        (  # whatever the bound is
+            {"head_size": {"min": 65, "max": {"field": "index_topk"}}},
+            {},
+            {"head_size": {"min": 65}},
+            ("dense_mha",),
+        ),
     ],
     ids=str,
 )

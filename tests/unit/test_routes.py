@@ -66,12 +66,28 @@ def test_whether_it_accepts_the_layer_is_not_asked(build: Build) -> None:
     assert (route.phase, route.path.path) == (Phase.DECODE, "sparse_mqa")
 
 
-def test_what_it_refuses_is_not_taken_for_what_it_accepts(build: Build) -> None:
+@pytest.mark.parametrize(
+    ("when", "path"), [({"min": 128}, "dense_mha"), ({"max": 127}, "sparse_mqa")]
+)
+def test_what_it_refuses_is_not_taken_for_what_it_accepts(
+    build: Build, when: Tree, path: str
+) -> None:
     """Nothing that the layer can be is accepted, so the layer stays what it is."""
-    rule = {**DENSE, "when": {"head_size": {"min": 128}}}
+    rule = {**DENSE, "when": {"head_size": when}}
     entry = sparse(build, rule, accepts={"head_size": [64]})
-    sizes = Domain.of(128, 256)
-    assert route_of(build, entry, layer(build, head_size=sizes), 8, 8).path.path == "dense_mha"
+    asked = layer(build, head_size=Domain.of(128, 256))
+    assert route_of(build, entry, asked, 8, 8).path.path == path
+
+
+def test_drafts_are_verified_with_a_decode(build: Build) -> None:
+    bound = build.selector(build.entry(decode_threshold=4)).bind("9.0", build.layer())
+    requests = [Request(5, 9), Request(5, 9, 4), Request(5, 9, 3)]
+    routes = bound.routes(requests, "one")
+    assert [(str(r.phase), r.threshold) for r in routes] == [
+        ("prefill", 4),
+        ("decode", 5),
+        ("prefill", 4),
+    ]
 
 
 def test_a_threshold_that_is_unknown_is_not_given(build: Build) -> None:
