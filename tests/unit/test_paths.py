@@ -345,3 +345,25 @@ def test_what_the_prefill_phase_accepts_is_what_counts(build: Build) -> None:
     selector = build.selector(sparse(build, rule, phases=phases))
     answer = selector.bind("9.0", layer(build, kv_cache_dtype=...)).resolve(8, 8)
     assert answer.prefill.path == "dense_mha"
+
+
+@pytest.mark.xfail(
+    strict=True, reason="what is accepted of one request is taken to hold of a batch"
+)
+def test_what_is_accepted_of_a_request_says_nothing_of_the_batch(build: Build) -> None:
+    """The first may be a decode; if it is none, there are two prefills."""
+    cases = {"cases": [{"when": {"num_heads": {"max": 16}}, "value": 8}, {"value": 1}]}
+    rule = {**DENSE, "when": {"num_prefills": 1}, "scope": "batch"}
+    selector = build.selector(
+        sparse(build, rule, accepts={"num_prefills": 1}, decode_threshold=cases)
+    )
+
+    def paths(**values: Any) -> tuple[str, ...]:
+        bound = selector.bind("9.0", layer(build, **values))
+        _, answer = bound.resolve_batch([Request(8, 8), Request(9, 9)])
+        found: tuple[str, ...] = answer.prefill.paths
+        return found
+
+    assert paths(num_heads=8) == ("dense_mha",)
+    assert paths(num_heads=32) == ("sparse_mqa",)
+    assert paths() == ("dense_mha", "sparse_mqa")
