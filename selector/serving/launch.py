@@ -42,14 +42,35 @@ _WRAPPERS: Mapping[str, str] = {  # their options that take a word
     "dumb-init": "-r",
     "catchsegv": "",
 }
-_PLAIN_WORDS = {"uv": 1, "poetry": 1, "pipenv": 1, "pixi": 1, "conda": 1, "mamba": 1,
-                "micromamba": 1, "timeout": 1, "taskset": 1}
+_PLAIN_WORDS = {
+    "uv": 1,
+    "poetry": 1,
+    "pipenv": 1,
+    "pixi": 1,
+    "conda": 1,
+    "mamba": 1,
+    "micromamba": 1,
+    "timeout": 1,
+    "taskset": 1,
+}
 """Words that a wrapper has before the command: ``run`` of ``uv run``, the time of ``timeout``."""
 
-_DOCKER_SWITCHES = frozenset(
-    "--rm --init --privileged --detach --interactive --tty --publish-all --read-only --quiet "
-    "--no-healthcheck --oom-kill-disable --sig-proxy --disable-content-trust --replace".split()
-)
+_DOCKER_SWITCHES = {
+    "--detach",
+    "--disable-content-trust",
+    "--init",
+    "--interactive",
+    "--no-healthcheck",
+    "--oom-kill-disable",
+    "--privileged",
+    "--publish-all",
+    "--quiet",
+    "--read-only",
+    "--replace",
+    "--rm",
+    "--sig-proxy",
+    "--tty",
+}
 _DOCKER_LETTERS = frozenset("ditPq")
 _DEEPEST = 8
 

@@ -109,14 +109,14 @@ def _strip(number: int, text: str, partial: bool) -> Line:
         level = found["level"] or level
         partial = partial or found["part"] == "P"
     bare = _EDGE.sub("", text[at:])
-    blanks = len(text) - len(text.lstrip())
+    stripped = text[:at].rstrip()
     return Line(
         number,
         bare.rstrip(),
         tag,
         "WARNING" if level == "WARN" else level,
         partial,
-        before=bool(at) and at == blanks,
+        before=at - len(stripped) > bool(stripped),
         after=bare != bare.rstrip(),
     )
 

@@ -121,8 +121,7 @@ def read_plain(text: str) -> str | int | bool | None:
     if enum:
         told = enum[2].strip() if enum[2].strip()[:1] in ("'", '"') else enum[1]
     if len(told) > 1 and told[0] in "'\"" and told[-1] == told[0]:
-        told = told[1:-1]
-        return told
+        return told[1:-1]
     if told in ("True", "False"):
         return told == "True"
     if told == "None":

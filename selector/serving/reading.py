@@ -113,7 +113,7 @@ def _expand(found: re.Match[str]) -> int:
     number, unit = found[1], found[2]
     power = _POWERS[unit.lower()]
     if unit.isupper():
-        return int(float(number)) * 1024**power
+        return int(int(float(number)) * 1024**power)
     return int(float(number) * 1000**power)
 
 

@@ -14,16 +14,34 @@ __all__ = ["split_line"]
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _BRACED = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)(?::?-([^{}]*))?\}")
-_OPERATORS = ("&&", "||", ";;", "&>>", "&>", ">>", "<<", ">&", "<&", ">|",
-              ";", "&", "|", "(", ")", "<", ">", "\n")
+_OPERATORS = (
+    "&&",
+    "||",
+    ";;",
+    "&>>",
+    "&>",
+    ">>",
+    "<<",
+    ">&",
+    "<&",
+    ">|",
+    ";",
+    "&",
+    "|",
+    "(",
+    ")",
+    "<",
+    ">",
+    "\n",
+)
 _REDIRECTIONS = {"&>>", "&>", ">>", "<<", ">&", "<&", ">|", "<", ">"}
 _LONGEST = 1 << 20
 
 
 def split_line(line: str) -> tuple[dict[str, str], list[str]]:
-    """The serve command in a shell line: the variables set for it, and its words.
+    r"""The serve command in a shell line: the variables set for it, and its words.
 
-    Read are quotes, ``\\`` at the end of a line, comments, ``VAR=value`` before the command,
+    Read are quotes, ``\`` at the end of a line, comments, ``VAR=value`` before the command,
     ``export VAR=value`` in a command before it (``;``, ``&&`` or a line of its own), and variables
     of the line where they are used. Wrappers (``env``, ``sudo``, ``docker run``) stay in the
     words; :func:`read_command` opens them. What follows the command (``| tee log``, ``> log``) is
@@ -37,6 +55,7 @@ def split_line(line: str) -> tuple[dict[str, str], list[str]]:
     known: dict[str, str] = {}
     exported: dict[str, str] = {}
     commands: list[tuple[dict[str, str], list[str]]] = []
+    trouble: CommandError | None = None
     for words in _commands(line, known):
         if words[0].text == "export":
             for word in words[1:]:
@@ -55,8 +74,13 @@ def split_line(line: str) -> tuple[dict[str, str], list[str]]:
             continue
         argv = [word.text for word in words]
         commands.append(({**exported, **own}, argv))
-        if find_serve(argv) is not None:
-            return commands[-1]
+        try:
+            if find_serve(argv) is not None:
+                return commands[-1]
+        except CommandError as error:  # vllm --version && vllm serve …
+            trouble = trouble or error
+    if trouble:
+        raise trouble
     if len(commands) == 1:
         return commands[0]
     raise CommandError(

@@ -94,22 +94,27 @@ class Startup:
 
     @property
     def version(self) -> Told | None:
+        """The engine's own version."""
         return self._get("version")
 
     @property
     def model(self) -> Told | None:
+        """The model's name or path."""
         return self._get("model")
 
     @property
     def gpu(self) -> Told | None:
+        """The product's name, else the compute capability."""
         return self._get("product") or self._get("capability")
 
     @property
     def capability(self) -> Told | None:
+        """The compute capability."""
         return self._get("capability")
 
     @property
     def settings(self) -> dict[str, Told]:
+        """What was given on the command line, by name."""
         return {name: told for name, (_, told) in self._settings.items()}
 
     @property
