@@ -8,7 +8,7 @@ from typing import Any
 from selector.fields import one_line
 from selector.serving.errors import CommandError
 from selector.serving.flags import Flag, names_of, table
-from selector.serving.reading import Plain, load_json, write_value
+from selector.serving.reading import Plain, fields_set, load_json, read_value, write_value
 from selector.serving.scanning import Given, effective, scan
 from selector.serving.settling import edited_json, gather
 
@@ -37,12 +37,11 @@ def change(argv: Sequence[str], start: int, field: str, value: Any) -> list[str]
     target = next((row for row in rows if _spots(words, start, row)), None)
     chosen = target or next((r for r in rows if r.sets[field] != "given"), rows[0])
     raw = None if value is None else write_value(chosen, field, value)
+    holds = target is not None and raw is not None and _holds(words, start, target, field, value)
     for row in rows:
         if row is not chosen or raw is None:
             words = _take_out(words, start, row)
-    if raw is None:
-        return words
-    return _put(words, start, chosen, raw)
+    return words if raw is None or holds else _put(words, start, chosen, raw)
 
 
 def _counting(words: Sequence[str], start: int, row: Flag) -> list[Given]:
@@ -63,6 +62,18 @@ def _spots(words: Sequence[str], start: int, row: Flag) -> list[Given]:
     if not sources[key].found.path:
         return [sources[key]]
     return [one for one in winners if one.found.path[0] == key]
+
+
+def _holds(words: Sequence[str], start: int, row: Flag, field: str, value: Any) -> bool:
+    """Whether a row sets the field to the value already."""
+    winners = _counting(words, start, row)
+    if row.kind == "key" or winners[-1].found.path:
+        held, _ = gather(winners)
+        if row.kind == "key":
+            held = {key.replace("-", "_"): item for key, item in held.items()}[row.key]
+    else:
+        held = winners[-1].raw
+    return bool(fields_set(row, read_value(row, held, row.name)).get(field) == value)
 
 
 def _take_out(words: list[str], start: int, row: Flag) -> list[str]:
@@ -98,11 +109,19 @@ def _put(words: list[str], start: int, row: Flag, raw: Plain) -> list[str]:
     spots = _spots(words, start, row)
     if spots and row.kind == "key" and not spots[-1].found.path:
         return _edit(words, spots[-1], row, raw)
-    if spots:
-        for one in reversed(spots[:-1]):
-            if one.position < spots[-1].position and row.kind == "key":
-                words = _without(words, one)  # parts of one value
-        return _replace(words, _spots(words, start, row)[-1], row, raw)
+    if spots and row.kind != "key" and spots[-1].found.path:  # keys of a flag that has no rows
+        words = _take_out(words, start, row)
+    elif spots and row.kind != "key":
+        return _replace(words, spots[-1], row, raw)
+    elif spots:
+        for one in reversed(spots[:-1]):  # parts of one value
+            words = _without(words, one)
+        last = _spots(words, start, row)[-1]
+        if len(last.found.path) == 1 and not last.joined:
+            return _replace(words, last, row, raw)
+        name = f"{last.spelling.split('.', 1)[0]}.{row.key}"
+        before, after = words[: last.position], words[last.position + last.words :]
+        return [*before, *_written(name, row, raw), *after]
     holders = _counting(words, start, row) if row.kind == "key" else []
     name = row.name
     if holders and not holders[-1].found.path:

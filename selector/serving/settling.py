@@ -29,6 +29,8 @@ _SHORTCUTS = {
 }
 _MSA = ("CUTLASS_MSA", "TRITON_MSA")
 _DEEPEST = 20
+_MOST_HINTS = 20
+"""So many unknown flags are compared with the known ones, which takes a while."""
 
 
 class Settled(msgspec.Struct, frozen=True):
@@ -62,8 +64,8 @@ def settle(from_file: Sequence[Given], scanned: Scan, variables: Mapping[str, st
         elif last.found.flag.kind != "other":
             work.add(action, winners)
     work.add_variables(variables)
-    for position, spelling in scanned.unknown:
-        near = table().nearest(spelling)
+    for index, (position, spelling) in enumerate(scanned.unknown):
+        near = table().nearest(spelling) if index < _MOST_HINTS else None
         hint = f"; did you mean {near}?" if near else ""
         text = f"{one_line(spelling)} is no flag of vLLM {table().version}{hint}"
         work.notes.append(Note("unknown", spelling, text, position))
@@ -187,7 +189,7 @@ class _Settling:
         if flag.name == _DRAFT:
             value = {key.replace("-", "_"): held for key, held in value.items()}
             sources = {key.replace("-", "_"): given for key, given in sources.items()}
-            self.speculative = {**(self.speculative or {}), **value}
+            self.speculative = {**value, **(self.speculative or {})}
         for key, held in value.items():
             given, row = sources[key], table().keys.get(f"{flag.name}.{key}")
             name = f"{flag.name}.{key}"
