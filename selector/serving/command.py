@@ -151,7 +151,7 @@ def _read_inner(
 
 
 def _strange(key: str) -> Note:
-    return Note("unknown", key, f"{one_line(key)} of --config is no flag of vLLM 0.33.0")
+    return Note("unknown", one_line(key), f"{one_line(key)} of --config is no flag of vLLM 0.33.0")
 
 
 def _model(
@@ -179,7 +179,7 @@ def _model(
         notes.append(
             Note(
                 "unknown",
-                word,
+                one_line(word),
                 f'"{one_line(word)}" belongs to no flag; vLLM refuses or ignores it',
                 position,
             )

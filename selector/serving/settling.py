@@ -68,7 +68,7 @@ def settle(from_file: Sequence[Given], scanned: Scan, variables: Mapping[str, st
         near = table().nearest(spelling) if index < _MOST_HINTS else None
         hint = f"; did you mean {near}?" if near else ""
         text = f"{one_line(spelling)} is no flag of vLLM {table().version}{hint}"
-        work.notes.append(Note("unknown", spelling, text, position))
+        work.notes.append(Note("unknown", one_line(spelling), text, position))
     return Settled(
         work.settings(),
         tuple(work.notes),
@@ -170,6 +170,8 @@ class _Settling:
         if action in table().structured:
             self._add_keys(flag, *gather(winners))
         elif last.found.path:
+            if flag.takes != "json":
+                raise CommandError(f"{one_line(last.spelling)}: {flag.name} has no keys")
             value, _ = gather(winners)
             self._add_value(flag, value, last)
         elif _is_checked(flag):
