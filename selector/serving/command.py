@@ -90,8 +90,8 @@ def read_command(
         argv: the words, as a shell would hand them over.
         variables: the environment it would run in; only those of vLLM matter.
         config: what the file named by ``--config`` holds, if the caller read it.
-        bare: whether words that start no program are arguments of the official image; ``None``
-            when a flag comes early.
+        bare: whether words that start no program are arguments of the official image; ``None``:
+            when they begin with a flag, or with ``owner/model`` and a flag.
 
     Raises:
         CommandError: it is no serve command, or a value is missing or not of its flag's type.

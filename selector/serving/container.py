@@ -8,6 +8,7 @@ from typing import Any
 from selector.fields import one_line
 from selector.serving.command import Command, read_command
 from selector.serving.errors import CommandError
+from selector.serving.launch import looks_bare
 
 __all__ = ["read_container"]
 
@@ -20,7 +21,8 @@ def read_container(text: str) -> list[Command]:
     """Reads every container of a document, or documents, that serves a model.
 
     A container is a mapping with ``command`` or ``args``; it may stand anywhere in what surrounds
-    it (``spec.template.spec.containers``), or alone. Its ``env`` gives the variables.
+    it (``spec.template.spec.containers``), or alone. Its ``env`` gives the variables. One without
+    a command is the official image when its name or its flags say so.
 
     Args:
         text: JSON or YAML of at most 1 MiB.
@@ -88,12 +90,17 @@ def _containers(documents: list[Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _read(container: Mapping[str, Any]) -> Command:
-    command, args = _words(container, "command"), _words(container, "args")
-    variables = _variables(container.get("env"))
+    command = [*_words(container, "entrypoint"), *_words(container, "command")]
+    args, image = _words(container, "args"), str(container.get("image", ""))
+    variables = _variables(container.get("env") or container.get("environment"))
     for name, value in variables.items():
         command = [word.replace(f"$({name})", value) for word in command]
         args = [word.replace(f"$({name})", value) for word in args]
-    return read_command([*command, *args], variables, bare=not command)
+    words = [*command, *args]
+    bare = not command or command[0].startswith("-")
+    if bare and "vllm" not in image:
+        bare = "sglang" not in image and looks_bare(words, anywhere=True)
+    return read_command(words, variables, bare=bare)
 
 
 def _words(container: Mapping[str, Any], key: str) -> list[str]:

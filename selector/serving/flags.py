@@ -112,7 +112,7 @@ class Found(NamedTuple):
 
 
 class Table:
-    """All flags of one version of an engine, by spelling; immutable."""
+    """All flags of one version of an engine; ``options`` has them by spelling."""
 
     def __init__(self, text: str | bytes) -> None:
         data = json.loads(text)
@@ -128,16 +128,16 @@ class Table:
             for takes, lines in data["others"].items()
             for names in (line.split() for line in lines)
         ]
-        self._options: dict[str, Found] = {}
+        self.options: dict[str, Found] = {}
         for flag in (*(f for f in self.flags if f.kind == "flag"), *others):
             for name in flag.spellings:
-                self._options[name] = Found(flag)
+                self.options[name] = Found(flag)
             for name in flag.negations:
-                self._options.setdefault(name, Found(flag, negated=True))
+                self.options.setdefault(name, Found(flag, negated=True))
 
     def option(self, name: str) -> Flag:
         """The flag with that name; raises ``KeyError`` for what is none."""
-        return self._options[name].flag
+        return self.options[name].flag
 
     def setters(self, field: str) -> tuple[Flag, ...]:
         """Every row that sets a field, as the table lists them."""
@@ -159,25 +159,25 @@ class Table:
                 return None
             flag = self.keys.get(f"{found.flag.name}.{path[0]}", found.flag)
             return Found(flag, path=tuple(path))
-        if name in self._options:
-            return self._options[name]
+        if name in self.options:
+            return self.options[name]
         if len(name) < 2 or not name.startswith("-") or name == "--":
             return None
-        if not name.startswith("--") and name[:2] in self._options:
-            return self._options[name[:2]]._replace(attached=name[2:])
-        matches = [known for known in self._options if known.startswith(name)]
-        meanings = {(self._options[m].flag.name, self._options[m].negated) for m in matches}
+        if not name.startswith("--") and name[:2] in self.options:
+            return self.options[name[:2]]._replace(attached=name[2:])
+        matches = [known for known in self.options if known.startswith(name)]
+        meanings = {(self.options[m].flag.name, self.options[m].negated) for m in matches}
         if len(meanings) > 1:
             shown = ", ".join(sorted(matches)[:4])
             raise CommandError(
                 f"{one_line(spelling)} can be {shown}{', …' if len(matches) > 4 else ''}; "
                 "write it in full"
             )
-        return self._options[matches[0]] if matches else None
+        return self.options[matches[0]] if matches else None
 
     def nearest(self, spelling: str) -> str | None:
         """The known spelling closest to an unknown one, if any is close."""
-        near = close_matches(normalise(spelling)[:80], self._options, 0.8)
+        near = close_matches(normalise(spelling)[:80], self.options, 0.8)
         return near[0] if near else None
 
 

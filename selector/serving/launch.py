@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from selector.fields import one_line
 from selector.serving.errors import CommandError
+from selector.serving.flags import normalise, table
 
 __all__ = ["Launch", "find_serve", "looks_bare"]
 
@@ -95,9 +96,25 @@ class Launch(NamedTuple):
     old: bool = False
 
 
-def looks_bare(argv: Sequence[str]) -> bool:
-    """Whether words can be arguments alone: one of the first two is a long flag."""
-    return any(re.match(r"--[a-z]", word) or word in ("-tp", "-q") for word in argv[:2])
+def looks_bare(argv: Sequence[str], *, anywhere: bool = False) -> bool:
+    """Whether words can be the arguments of the official image, without a program.
+
+    They begin with a flag of vLLM, or with ``owner/model`` and then one; ``anywhere`` asks for one
+    that touches attention, or ``--model``, at any place.
+    """
+    if anywhere:
+        return any(_is_flag(word, telling=True) for word in argv)
+    if not argv or _is_flag(argv[0]):
+        return bool(argv)
+    named = re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", argv[0]) is not None
+    return named and len(argv) > 1 and _is_flag(argv[1])
+
+
+def _is_flag(word: str, *, telling: bool = False) -> bool:
+    known = table().options.get(normalise(word.partition("=")[0]).partition(".")[0])
+    if known is None:
+        return False
+    return not telling or known.flag.kind == "flag" or known.flag.name == "--model"
 
 
 def find_serve(argv: Sequence[str]) -> Launch | None:

@@ -199,6 +199,43 @@ class TestMending:
             read("vllm serve m").with_setting(field, value)
 
 
+class TestProgram:
+    @pytest.mark.parametrize(
+        "line",
+        [
+            "python -m sglang.launch_server --model-path m --dtype half",
+            "sglang serve m --dtype half",
+            "torchrun --dtype half",
+            "vllm --version",
+            "vllm",
+            "docker run ubuntu --dtype half",
+            "docker run",
+            "sh script.sh",
+            "",
+        ],
+    )
+    def test_others(self, line: str):
+        with pytest.raises(CommandError):
+            read(line)
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            "owner/m -tp 2",
+            "-tp 2 --model owner/m",
+            "vllm --version && vllm serve owner/m -tp 2",
+            "taskset -c 0-3 numactl --membind 0 timeout 1h /opt/venv/bin/vllm serve owner/m -tp 2",
+            "podman run -d -e A=b img /usr/bin/env B=c vllm serve owner/m -tp 2",
+            "conda run -n env vllm serve owner/m -tp 2",
+            "bash -lc 'source x && exec vllm serve owner/m -tp 2'",
+            "python vllm/entrypoints/openai/api_server.py --model owner/m -tp 2",
+        ],
+    )
+    def test_started_so(self, line: str):
+        command = read(line)
+        assert (command.model, plain(command)) == ("owner/m", {"tp_size": 2})
+
+
 class TestConfigFile:
     def test_the_line_counts_before_it(self):
         command = read_command(
@@ -255,6 +292,8 @@ class TestContainers:
             '["--model", "m", "-tp", "2"]',
             '["m", "-tp", "2"]',
             '{"args": ["m", "-tp", "2"]}',
+            "image: vllm/vllm-openai\ncommand: --model m -tp 2\nenvironment: [A=1]",
+            "entrypoint: [vllm, serve]\ncommand: [m, -tp, '2']",
             '{"command": ["vllm", "serve"], "args": ["m", "-tp", "2"]}',
             '{"command": ["sh", "-c"], "args": ["exec vllm serve m -tp 2"]}',
             'command: ["/bin/bash", "-lc", "export A=1\\nvllm serve m -tp 2"]',
@@ -271,6 +310,8 @@ class TestContainers:
             ("{", r"line \d, column"),
             ("a: b", "no container"),
             ("command: [nginx]", "no serve command"),
+            ("args: [--upstream=http://127.0.0.1, --port, '80']", "no serve command"),
+            ("{image: lmsysorg/sglang, args: [--dtype, half]}", "no serve command"),
             ("args: [m, -tp, [2]]", "quote it"),
             ("a: &x [1]\nb: *x", "aliases"),
             ("[" * 100, "too deep"),
