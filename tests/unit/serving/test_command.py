@@ -168,6 +168,12 @@ class TestMending:
                 "vllm serve m -ac.backend A -ac.flash_attn_version 2",
             ),
             (
+                "vllm serve m -ac.backend_per_kind.a A -tp 2 -ac.backend_per_kind.b B",
+                "backend_per_kind",
+                {"c": "C"},
+                'vllm serve m -tp 2 -ac.backend_per_kind \'{"c": "C"}\'',
+            ),
+            (
                 "docker run vllm/vllm-openai:v1 --model m",
                 "kv_cache_dtype",
                 "fp8",
