@@ -70,15 +70,13 @@ def ask(
     values["capability"] = ABSENT if code is None else code
     _infer_kind(values)
     values = {**words.off, **values}
+    _take_defaults(manifest, values)
     for name in _UNSET_UNLESS_SAID:
         values.setdefault(name, UNSET)
     for name in _ONE_UNLESS_SAID:
         values.setdefault(name, 1)
     _derive_sizes(layer, values)
-    for name, default in manifest.defaults.items():
-        stated = values.get(default.field) if default.field else default.value
-        if name not in values and stated is not None:
-            values[name] = stated
+    _take_defaults(manifest, values)  # of sizes that only now are known
     for name, kind in manifest.facts.items():
         if kind == "boolean" and (name in facts.values or closed_world):
             values[name] = bool(facts.values.get(name, name in manifest.standard))
@@ -87,6 +85,13 @@ def ask(
             if name not in values and name not in others:
                 values[name] = closed
     return Question(words, values).derived(manifest.derive)
+
+
+def _take_defaults(manifest: Manifest, values: dict[str, Value | Domain]) -> None:
+    for name, default in manifest.defaults.items():
+        stated = values.get(default.field) if default.field else default.value
+        if name not in values and stated is not None:
+            values[name] = stated
 
 
 def _infer_kind(values: dict[str, Value | Domain]) -> None:
@@ -98,7 +103,7 @@ def _infer_kind(values: dict[str, Value | Domain]) -> None:
 
 
 def _derive_sizes(layer: Layer, values: dict[str, Value | Domain]) -> None:
-    heads, kv_heads = layer.get("num_heads"), layer.get("num_kv_heads")
+    heads, kv_heads = values.get("num_heads"), values.get("num_kv_heads")
     if isinstance(heads, int) and isinstance(kv_heads, int):
         if heads % kv_heads:
             raise ContradictionError(

@@ -160,4 +160,4 @@ class Bound:
             ContradictionError: a length is unknown.
             UnknownBackendError: the backend is not in the manifest.
         """
-        return routes_of(self.manifest, self.question, self.facts, requests, backend)
+        return routes_of(self.manifest, self.question, self.facts, requests, self.policy, backend)

@@ -222,7 +222,7 @@ def dense_backend(
     """The prefill backend that the priorities give for the same layer, were it not sparse.
 
     Returns:
-        Whether there is one, and the first that can be it.
+        Whether there is one, and which, where that is certain.
     """
     dense = asked.plus({"sparse": False}).derived(manifest.derive)
     free = Policy(deny=policy.deny)
@@ -230,10 +230,12 @@ def dense_backend(
     names = dict.fromkeys(name for match in orders for name in match.rule.result)
     judged = {n: judge(manifest, manifest.entries[n], dense, facts, free) for n in names}
     lists = _lists(manifest, dense, judged, free, Phase.PREFILL)
-    first = next((option.name for option in _options(lists)), None)
+    firsts = {one.options[0] if one.options else None for one in lists}
+    only = firsts.pop() if len(firsts) == 1 else None
+    name = only.name if only and only.certain else None
     if all(any(option.certain for option in one.options) for one in lists):
-        return Answer.YES, first
-    return (Answer.NO if first is None else Answer.MAYBE), first
+        return Answer.YES, name
+    return (Answer.MAYBE if any(one.options for one in lists) else Answer.NO), None
 
 
 # -- what two backends must share ----------------------------------------------------------------
@@ -281,6 +283,7 @@ class _Pairs:
             observed=self._text(agreement.shared, mine),
             allowed=f"{self._text(agreement.shared, other)} ({runs} runs {other.name})",
             reason=agreement.joint.reason,
+            source=agreement.joint.source or None,
         )
 
     def _of(self, prefill: str | None, decode: str | None) -> _Agreement:

@@ -58,10 +58,7 @@ class EntryReader:
             sparse=raw["sparse"],
             dense_prefill=raw.get("dense_prefill"),
             dense_prefill_at=raw.keys_at.get("dense_prefill"),
-            dense_prefill_except=tuple(
-                Rule(parse.when(r), False, r.position, r["reason"], r.get("source", ""))
-                for r in raw.get("dense_prefill_except", ())
-            ),
+            dense_prefill_except=self._exceptions(raw),
             rationale=raw.get("rationale"),
             evidence=tuple(raw.get("evidence", ())),
             revisit_when=raw.get("revisit_when"),
@@ -105,6 +102,22 @@ class EntryReader:
             position=spec.position,
             disabled=spec.get("disabled", False),
             rationale=spec.get("rationale"),
+        )
+
+    def _exceptions(self, raw: Mapping) -> tuple[Rule[bool], ...]:
+        """When an entry that may compute prefill densely may not."""
+        rules = raw.get("dense_prefill_except", ())
+        for rule in rules:
+            if not raw.get("dense_prefill") or not raw["sparse"]:
+                message = "an exception, and the entry has no dense prefill to except from"
+                self.document.report("CAP016", rule.position, message, "remove it")
+            elif not rule["when"]:
+                message = "this exception always holds, so no prefill is dense"
+                fix = "say `dense_prefill: false` and why in `rationale`"
+                self.document.report("CAP016", rule.position, message, fix)
+        return tuple(
+            Rule(self.parser.when(r), False, r.position, r["reason"], r.get("source", ""))
+            for r in rules
         )
 
     def _sources(self, raw: Mapping) -> dict[str, str]:
@@ -200,6 +213,13 @@ class EntryReader:
                     rule.position,
                     "the last path has a condition, so some requests have no path",
                     "end with a path that has no `when`",
+                )
+            elif i == len(rules) and "by" in rule:
+                self.document.report(
+                    "CAP016",
+                    rule.position,
+                    "the last path needs another backend, so some requests have no path",
+                    "end with sparse_mqa",
                 )
             elif i == len(rules) and gated and not raw["dense_prefill"]:
                 self.document.report(

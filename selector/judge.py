@@ -69,6 +69,8 @@ class _Said(msgspec.Struct, frozen=True):
     spec: PhaseSpec
     refused: tuple[Rejection, ...]
     conditions: tuple[Condition, ...]
+    blamed: frozenset[str]
+    """The fields that are why it refuses."""
 
 
 def _listen(entry: Entry, spec: PhaseSpec, asked: Question) -> _Said:
@@ -82,13 +84,15 @@ def _listen(entry: Entry, spec: PhaseSpec, asked: Question) -> _Said:
             _judge_field(accepted, sources.get(name, ""), asked, refused, conditions)
         elif said:
             refused += said
+    blamed = {rejection.field or "" for rejection in refused}
     for constraint in spec.constraints:
         answer = constraint.violated(asked)
         if answer is Answer.YES:
             refused += constraint.rejections(asked)
+            blamed |= constraint.blamed(asked)
         elif answer is Answer.MAYBE:
             conditions += constraint.conditions(asked)
-    return _Said(spec, tuple(refused), tuple(conditions))
+    return _Said(spec, tuple(refused), tuple(conditions), frozenset(blamed))
 
 
 def _verdict(
@@ -98,7 +102,7 @@ def _verdict(
     missing: tuple[Rejection, ...],
     conditions: list[Condition],
 ) -> Verdict:
-    if said.refused and any(r.field not in manifest.facts for r in said.refused):
+    if not said.blamed <= manifest.facts.keys():
         return Verdict(Outcome.UNSUPPORTED, (*said.refused, *missing))
     if spec.disabled:
         return _one(Outcome.PINNED, Code.PINNED, spec.position, spec.rationale or "")
@@ -122,14 +126,16 @@ def _denied(
         if denial.backend == entry.name:
             answer = denial.when.answer(asked)
             if answer is Answer.YES:
-                return _one(Outcome.DENIED, Code.DENIED, denial.position, denial.reason)
+                why = (denial.position, denial.reason, denial.source)
+                return _one(Outcome.DENIED, Code.DENIED, *why)
             if answer is Answer.MAYBE:
                 conditions += [test.counter(asked) for test in denial.when.doubtful(asked)]
     return None
 
 
-def _one(outcome: Outcome, code: str, position: Position, reason: str) -> Verdict:
-    return Verdict(outcome, (Rejection(code=code, position=position, reason=reason),))
+def _one(outcome: Outcome, code: str, position: Position, reason: str, source: str = "") -> Verdict:
+    rejection = Rejection(code=code, position=position, reason=reason, source=source or None)
+    return Verdict(outcome, (rejection,))
 
 
 def _judge_field(
@@ -144,7 +150,7 @@ def _judge_field(
     answers = [match.rule.result.answer(asked) for match in matches]
     if all(a is Answer.NO for a in answers):
         first = matches[0].rule
-        refused.append(first.result.rejection(asked, None, first.reason, source))
+        refused.append(first.result.rejection(asked, None, first.reason, first.source or source))
         return
     refused_at_last = answers[-1] is Answer.NO
     for match, answer in zip(matches, answers, strict=True):

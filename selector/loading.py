@@ -28,7 +28,7 @@ from selector.manifest import (
 from selector.overlay import apply_overlay
 from selector.parsing import UNKNOWN, Parser, locate, vocabulary_of
 from selector.rules import FirstMatch
-from selector.values import ManifestRef, Phase
+from selector.values import ManifestRef, Phase, Position
 
 __all__ = ["load", "loads", "read"]
 
@@ -172,27 +172,41 @@ class _Builder:
         for name, raw in stated.items():
             if not self.parser.knows(name, stated.keys_at[name]):
                 continue
-            if name in self.parser.changing or self.words.fields[name].role == "feature":
-                self.document.report(
-                    "CAP010",
-                    stated.keys_at[name],
-                    f"{name} needs no default: the request says it, or silence does",
-                    "give a default to a field of the layer or the deployment",
-                )
-            if "field" in raw:
-                self.parser.knows(raw["field"], raw.values_at["field"])
-            else:
-                self.parser.check_value(name, raw["value"], raw.values_at["value"])
+            self._check_default(name, stated.keys_at[name], raw)
             found[name] = Default(
                 raw.get("value"), raw.get("field"), raw.position, raw.get("source", "")
             )
         return found
 
+    def _check_default(self, name: str, at: Position, raw: Mapping) -> None:
+        """Reports a default of what the request, the machine or silence says, and a wrong value."""
+        mine = self.words.fields[name]
+        if (
+            name in self.parser.changing
+            or mine.role == "feature"
+            or name in self.tree.get("facts", ())
+        ):
+            self.document.report(
+                "CAP010",
+                at,
+                f"{name} needs no default: the request, the machine or silence says it",
+                "give a default to a field of the layer or the deployment",
+            )
+        if "field" not in raw:
+            self.parser.check_value(name, raw["value"], raw.values_at["value"])
+        elif self.parser.knows(raw["field"], raw.values_at["field"]):
+            other = self.words.fields[raw["field"]]
+            if other.type != mine.type and not {other.type, mine.type} <= {"boolean", "presence"}:
+                message = f"{other.name} is no {mine.type}, as {name} is"
+                self.document.report(
+                    "CAP011", raw.values_at["field"], message, "take a field of the same type"
+                )
+
     def _columns(self) -> dict[str, Column]:
         found: dict[str, Column] = {}
         for name, raw in self.tree.get("columns", {}).items():
-            if "field" in raw:
-                self.parser.knows(raw["field"], raw.values_at["field"])
+            if "field" in raw and self.parser.knows(raw["field"], raw.values_at["field"]):
+                self._check_column(raw["field"], raw.values_at["field"])
             values = {
                 value: MappingProxyType(self._said(fields))
                 for value, fields in raw.get("values", {}).items()
@@ -205,11 +219,19 @@ class _Builder:
             )
         return found
 
+    def _check_column(self, name: str, at: Position, unknown: bool = False) -> None:
+        """Reports a field that tables hold under its own name only, and a device nobody knows."""
+        if name in self.parser.changing or (unknown and name in ("platform", "capability")):
+            message = f"a column cannot say this of {name}"
+            fix = "lengths stand under their own names, and every row needs its device"
+            self.document.report("CAP010", at, message, fix)
+
     def _said(self, raw: Mapping) -> dict[str, Value | None]:
         """What one value of a column says: field → value, or ``None`` for unknown."""
         said: dict[str, Value | None] = {}
         for name, value in raw.items():
             if self.parser.knows(name, raw.keys_at[name]):
+                self._check_column(name, raw.keys_at[name], value == UNKNOWN)
                 said[name] = None if value == UNKNOWN else value
                 if value != UNKNOWN:
                     self.parser.check_value(name, value, raw.values_at[name])

@@ -270,6 +270,7 @@ class Parser:
                     ),
                     case.position,
                     case.get("reason", ""),
+                    case.get("source", ""),
                 )
                 for case in raw
             )

@@ -8,6 +8,7 @@ import msgspec
 
 from selector.choose import dense_backend
 from selector.domains import Domain, Value
+from selector.fields import REQUEST_FIELDS
 from selector.manifest import SPARSE_PATH, Entry, Manifest, PathRule
 from selector.rules import Answer, Question
 from selector.values import Facts, Outcome, PathOff, Phase, Policy, Position
@@ -73,9 +74,9 @@ def prefill_path(
         facts: versions, for ``requires``.
         policy: what the caller denies.
     """
-    own = entry.coerced(_as_accepted(manifest, entry, asked))
-    shared = own if batch is asked else entry.coerced(_as_accepted(manifest, entry, batch))
-    found: dict[str, tuple[PathRule, str | None]] = {}
+    own = _as_run(manifest, entry, asked)
+    shared = own if batch is asked else _as_run(manifest, entry, batch)
+    found: dict[str, list[tuple[PathRule, str | None]]] = {}
     answer = Answer.NO
     for rule in entry.prefill_paths:
         sees = shared if rule.batch else own
@@ -85,21 +86,32 @@ def prefill_path(
             there, runs = dense_backend(manifest, sees, facts, policy)
             answer = min(answer, there, key=lambda a: a.value)
         if answer is not Answer.NO:
-            found.setdefault(rule.path, (rule, runs))
+            found.setdefault(rule.path, []).append((rule, runs))
         if answer is Answer.YES:
             break
-    paths, rules = tuple(found), tuple(rule.position for rule, _ in found.values())
+    paths, rules = tuple(found), tuple(taken[0][0].position for taken in found.values())
     if answer is Answer.YES and len(paths) == 1:
-        return Path(paths[0], paths, rules, found[paths[0]][1])
+        by = {runs for _, runs in found[paths[0]]}
+        return Path(paths[0], paths, rules, by.pop() if len(by) == 1 else None)
     return Path(None, paths, rules)
 
 
+def _as_run(manifest: Manifest, entry: Entry, asked: Question) -> Question:
+    """The question as the entry sees it once it runs: accepted, then coerced."""
+    accepted = _as_accepted(manifest, entry, asked)
+    return entry.coerced(accepted).derived(manifest.derive) if entry.coerce else accepted
+
+
 def _as_accepted(manifest: Manifest, entry: Entry, asked: Question) -> Question:
-    """The question, where what is unknown is something that the entry accepts: it runs this."""
+    """The question, where what is unknown of the layer is something that the entry accepts.
+
+    What changes with the request is left as it is: a batch's lengths are not one request's.
+    """
     spec = entry.phases.get(Phase.PREFILL)
+    changing = {*REQUEST_FIELDS, *manifest.changing, *(m.name for m in manifest.measures)}
     narrowed: dict[str, Value | Domain] = {}
     for name, accepted in spec.accepts.items() if spec else ():
-        if asked.known(name) is None and len(accepted.rules) == 1:
+        if asked.known(name) is None and name not in changing and len(accepted.rules) == 1:
             _, allowed = accepted.rules[0].result.allowed.within(asked)
             both = asked.possible(name) & allowed
             if not both.is_empty():
@@ -128,7 +140,7 @@ def _may_be_dense(entry: Entry, asked: Question) -> Answer:
     return min(answers, key=lambda a: a.value)
 
 
-def paths_off(entry: Entry, asked: Question) -> Iterator[PathOff]:
+def paths_off(manifest: Manifest, entry: Entry, asked: Question) -> Iterator[PathOff]:
     """Yields the dense paths of a sparse entry that something switches off."""
     if not entry.sparse:
         return
@@ -152,9 +164,9 @@ def paths_off(entry: Entry, asked: Question) -> Iterator[PathOff]:
         for path in dense:
             yield PathOff(entry.name, path, Outcome.UNSUPPORTED, position, why)
         return
-    effective = entry.coerced(asked)
+    used = _as_run(manifest, entry, asked)
     for rule in entry.dense_prefill_except:
-        if rule.when.answer(effective) is Answer.YES:
+        if rule.when.answer(used) is Answer.YES:
             for path in dense:
                 yield PathOff(entry.name, path, Outcome.UNSUPPORTED, rule.position, rule.reason)
             return

@@ -33,6 +33,7 @@ from selector.values import (
     Device,
     Facts,
     Outcome,
+    PathOff,
     Phase,
     Policy,
     Request,
@@ -104,6 +105,7 @@ def resolve_batch(
         msgspec.structs.replace(
             answer,
             phase=route.phase,
+            off=route.off,
             prefill=msgspec.structs.replace(answer.prefill, **msgspec.structs.asdict(route.path)),
         )
         for answer, route in zip(answers, routes, strict=True)
@@ -116,6 +118,7 @@ class Route(msgspec.Struct, frozen=True):
     phase: Phase | None
     path: Path
     threshold: int | None
+    off: tuple[PathOff, ...] = ()
 
 
 def routes_of(
@@ -123,6 +126,7 @@ def routes_of(
     question: Question,
     facts: Facts,
     requests: Sequence[Request],
+    policy: Policy,
     backend: str,
 ) -> tuple[Route, ...]:
     """What a backend would make of requests that run together, were the layer given to it.
@@ -141,7 +145,7 @@ def routes_of(
         thresholds = decode_thresholds(entry, asked, request.speculative_tokens)
         only = thresholds[0] if len(set(thresholds)) == 1 else None
         takers.append(_Taker(backend, backend, only, phase_of(thresholds, request.query_len)))
-    return _routes(manifest, question, facts, requests, Policy(), takers)
+    return _routes(manifest, question, facts, requests, policy, takers)
 
 
 def _check_lengths(requests: Sequence[Request]) -> None:
@@ -187,7 +191,9 @@ def _routes(
                 certain = _totals([request]).joined(certain)
             batch = with_batch(manifest, question, certain, most[taker.prefill])
         path = _path(manifest, taker, phase, asked, batch, facts, policy)
-        found[request, taker, phase] = Route(phase, path, taker.threshold)
+        entry = manifest.entries.get(taker.prefill or "")
+        off = tuple(paths_off(manifest, entry, batch)) if entry else ()
+        found[request, taker, phase] = Route(phase, path, taker.threshold, off)
     return tuple(found[key] for key in zip(requests, takers, phases, strict=True))
 
 
@@ -210,14 +216,17 @@ def _split(
     length are decodes; with a threshold of one token, all that fit are.
     """
     phases = [taker.phase for taker in takers]
-    leading = True
+    leads = Answer.YES  # whether the requests so far are leading decodes
     for i, (request, taker) in enumerate(zip(requests, takers, strict=True)):
         if taker.decode is None or not manifest.entries[taker.decode].uniform_decodes:
             continue
-        same_length = request.query_len == requests[0].query_len
-        leading = leading and phases[i] is Phase.DECODE and same_length
-        if not leading and phases[i] is Phase.DECODE and taker.threshold != 1:
-            phases[i] = None if taker.threshold is None else Phase.PREFILL
+        if phases[i] is Phase.PREFILL or request.query_len != requests[0].query_len:
+            leads = Answer.NO
+        elif phases[i] is None and leads is Answer.YES:
+            leads = Answer.MAYBE
+        if phases[i] is Phase.DECODE and leads is not Answer.YES and taker.threshold != 1:
+            certain = leads is Answer.NO and taker.threshold is not None
+            phases[i] = Phase.PREFILL if certain else None
     return phases
 
 
@@ -277,7 +286,7 @@ def _answer(
             judged[choice.backend][phase_] = msgspec.structs.replace(
                 verdict, outcome=Outcome.SELECTED
             )
-    off = paths_off(manifest.entries[prefill.backend], asked) if prefill.backend else ()
+    off = paths_off(manifest, manifest.entries[prefill.backend], asked) if prefill.backend else ()
     return Resolution(
         manifest=manifest.ref,
         device=device,

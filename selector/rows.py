@@ -81,9 +81,13 @@ class _Reading(NamedTuple):
     """How a column is read; with nothing said, it is passed through unread."""
 
     field: str | None = None
-    special: bool = False
     values: Mapping[str, Mapping[str, Any]] | None = None
     dense: bool = False
+    given: bool = False
+
+    def keeps(self, value: Any) -> bool:
+        """Whether a value that is not listed keeps the column's ordinary meaning."""
+        return self.field is not None and _key(value) not in (self.values or ())
 
 
 class RowReader:
@@ -112,7 +116,6 @@ class RowReader:
         self._bound: dict[object, Bound] = {}
         self._reads: dict[str, _Reading] = {}
         self._supposing: Selector | None = None
-        self._given = any(column.given for column in selector.manifest.columns.values())
 
     def answer(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """The row with its answer added."""
@@ -123,14 +126,15 @@ class RowReader:
             return kept | dict.fromkeys(ANSWER_COLUMNS) | {"error": str(error)}
 
     def _answer(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        bound = self.bind(row)
+        stated, dense, given = self._stated(row)
+        bound = self._bound_to(stated, dense)
         requests = _requests(row)
         alone = len(requests) == 1
         answers = [bound.resolve_one(requests[0])] if alone else bound.resolve_batch(requests)
         first = next((a for a in answers if a.phase is not Phase.DECODE), answers[0])
         columns = answer_columns(first) | {"num_decodes": _decodes([a.phase for a in answers])}
         forced = bound.policy.backend
-        if forced is not None and first.backend is None and self._given:
+        if forced is not None and first.backend is None and given:
             columns |= _would_take(bound, requests, forced)
         return columns
 
@@ -140,7 +144,10 @@ class RowReader:
         Raises:
             AttnselError: the row cannot be read.
         """
-        stated, dense = self._stated(row)
+        stated, dense, _ = self._stated(row)
+        return self._bound_to(stated, dense)
+
+    def _bound_to(self, stated: Mapping[str, Any], dense: bool) -> Bound:
         key = (dense, *sorted((k, repr(v)) for k, v in stated.items()))
         bound = self._bound.get(key)
         if bound is None:
@@ -155,19 +162,20 @@ class RowReader:
             self._supposing = Selector(self.selector.manifest.supposing_dense_prefill())
         return self._supposing
 
-    def _stated(self, row: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
-        """Everything a row says, lengths aside, under field names; and whether it supposes."""
+    def _stated(self, row: Mapping[str, Any]) -> tuple[dict[str, Any], bool, bool]:
+        """Everything a row says, lengths aside, under field names.
+
+        And whether it supposes a dense prefill, and whether it gives the layer to its backend.
+        """
         stated: dict[str, Any] = {}
         columns: dict[str, str] = {}
         unknown: list[str] = []
-        dense = False
+        dense = given = False
         for column, value in row.items():
             reading = self._reads.get(column) or self._read(column)
-            if reading.special and _key(value) not in (reading.values or ()):
-                stated[reading.field or column] = value
-            elif reading.dense:
-                dense = dense or value is True
-            elif reading.values is not None:
+            if reading.dense:
+                dense = dense or _flag(column, value)
+            elif reading.values is not None and not reading.keeps(value):
                 for name, said in self._said(column, value, reading.values).items():
                     if said is None:
                         unknown.append(name)
@@ -175,10 +183,11 @@ class RowReader:
                         self._state(stated, columns, name, column, said)
             elif reading.field is not None:
                 self._state(stated, columns, reading.field, column, value)
+                given = given or (reading.given and value is not None)
         for name in unknown:
             if stated.get(name) is None:
                 stated[name] = _UNKNOWN
-        return stated, dense
+        return stated, dense, given
 
     def _state(
         self, stated: dict[str, Any], columns: dict[str, str], name: str, column: str, value: Any
@@ -202,24 +211,33 @@ class RowReader:
 
     def _read(self, column: str) -> _Reading:
         """How a column is read; an unknown one is remembered and passed through."""
-        reading = _Reading()
         own = self.selector.manifest.columns.get(column)
+        special = column in _SPECIAL or column in self.selector.manifest.facts
         if own is not None and own.given:
-            reading = _Reading("backend", special=True)
+            reading = _Reading("backend", given=True)
         elif own is not None:
-            reading = _Reading(own.field, column in _SPECIAL, own.values or None, own.dense)
-        elif column in _SPECIAL or column in self.selector.manifest.facts:
-            reading = _Reading(special=True)
-        elif column not in _REQUEST and column not in _REQUESTS:
-            try:
-                reading = _Reading(self.selector.manifest.vocabulary.field(column).name)
-            except AttnselError:
-                self.ignored.add(column)
+            kept = column if special and own.values else None
+            reading = _Reading(own.field or kept, own.values or None, own.dense)
+        elif special:
+            reading = _Reading(column)
+        else:
+            reading = _Reading()
+            if column not in _REQUEST and column not in _REQUESTS:
+                try:
+                    reading = _Reading(self.selector.manifest.vocabulary.field(column).name)
+                except AttnselError:
+                    self.ignored.add(column)
         self._reads[column] = reading
         return reading
 
     def _both(self, name: str, said: Mapping[str, Any]) -> Any:
         """The narrower of two statements of one field, when both can hold."""
+        first, second = said.values()
+        if name in _SPECIAL or name in self.selector.manifest.facts:
+            if first == second:
+                return first
+            both = " and ".join(f"{_cut(value)} in {column}" for column, value in said.items())
+            raise ContradictionError(f"{name} is {both}")
         field = self.selector.manifest.vocabulary.fields[name]
         read = [field.read(value) for value in said.values()]
         sets = [value if isinstance(value, Domain) else Domain.of(value) for value in read]
@@ -234,7 +252,7 @@ class RowReader:
         for name, value in stated.items():
             if name in _SPECIAL or name in self.selector.manifest.facts:
                 continue
-            field = words.field(name)
+            field = words.fields[name]
             if isinstance(value, _Unknown):
                 closed = field.closed() if self.closed_world else None
                 given[name] = field.universe() if closed is None else closed
@@ -242,7 +260,7 @@ class RowReader:
                 given[name] = value  # null: the column is there, and the row says there is none
         own = Layer.read(given, words)
         kinds = self.selector.manifest.facts
-        said = {n: stated[n] for n in kinds if stated.get(n) is not None}
+        said = {n: stated[n] for n in kinds if stated.get(n) not in (None, _UNKNOWN)}
         facts = {n: _fact(kinds[n], raw) for n, raw in said.items()}
         forced = _names("backend", stated.get("backend"))
         return (supposing or self.selector).bind(
@@ -346,6 +364,11 @@ def _requests(row: Mapping[str, Any]) -> list[Request]:
     speculative = lengths["speculative_tokens"] or 0
     several = {k: row[k] for k in _REQUESTS if row.get(k) is not None}
     if several:
+        beside = [k for k in ("query_len", "seq_len", "num_reqs") if lengths[k] is not None]
+        if beside:
+            raise ContradictionError(
+                f"{beside[0]} stands beside lists of lengths; give one of them"
+            )
         return _listed(several, speculative)
     count = 1 if lengths["num_reqs"] is None else lengths["num_reqs"]
     if not 1 <= count <= _MOST_REQUESTS:
@@ -384,6 +407,14 @@ def _would_take(bound: Bound, requests: Sequence[Request], backend: str) -> dict
         "num_decodes": _decodes([route.phase for route in routes]),
         "decode_threshold": first.threshold,
     }
+
+
+def _flag(column: str, value: Any) -> bool:
+    """A column that is true or false; null is false."""
+    said = str(value).lower()
+    if value is not None and said not in ("true", "false"):
+        raise ValueRefusedError(f"{column} {_cut(value)} is not true or false")
+    return said == "true"
 
 
 def _key(value: Any) -> str:

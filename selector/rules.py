@@ -346,6 +346,10 @@ class Constraint(msgspec.Struct, frozen=True):
             ),
         )
 
+    def blamed(self, question: Question) -> set[str]:
+        """The fields that break it: those that fail; for "never", all that it is about."""
+        return {t.field for t in self._tests(question, Answer.NO) or self.when.tests}
+
     def conditions(self, question: Question) -> tuple[Condition, ...]:
         """What is unknown and decides whether the constraint is broken."""
         if self._holds(question) is Answer.MAYBE:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from selector.serving.lines import Line
 
@@ -24,6 +24,7 @@ MARK = re.compile(
 """How the texts begin, in lines joined by their ends."""
 
 _SIGNS = ("backend", "valid att", "valid MLA", "Selected ", "args:")
+_NEARBY = ("valid", "No ", "elected", "Selec", "args:")
 _REASONS = re.compile(rf"{_spelled('Reason')}s?\s*:")
 _BRACKET = re.compile(r"[\[\](){}]")
 _NEXT_BACKEND = re.compile(r"\s*,?\s*['\"<]?[A-Za-z][\w.]{0,80}['\">]?\s*:\s*\[")
@@ -37,9 +38,12 @@ _MOST_LINES = 400
 _LONGEST_LEAD = 300
 
 
-def has_mark(raw: str) -> bool:
-    """Whether a text may begin or go on here; cheap, since it is asked of every line."""
-    return any(sign in raw for sign in _SIGNS)
+def has_mark(raw: str, before: Iterable[str]) -> bool:
+    """Whether a text may begin here or in the lines before; cheap: it is asked of every line."""
+    for sign in _SIGNS:
+        if sign in raw:
+            return any(near in line for line in (raw, *before) for near in _NEARBY)
+    return False
 
 
 class Draft:

@@ -42,7 +42,7 @@ _PREFIX = re.compile(
     re.VERBOSE,
 )
 _MOST_PREFIXES = 16
-_EDGE = re.compile(r"\s*[│┃]\s*$")
+_EDGES = ("│", "┃")
 _MESSAGES = ("log", "message", "msg", "MESSAGE", "text", "textPayload", "body", "line", "event")
 
 
@@ -108,7 +108,9 @@ def _strip(number: int, text: str, partial: bool) -> Line:
         tag = found["tag"] or found["rank"] or tag
         level = found["level"] or level
         partial = partial or found["part"] == "P"
-    bare = _EDGE.sub("", text[at:])
+    bare = text[at:]
+    if bare.rstrip().endswith(_EDGES):
+        bare = bare.rstrip()[:-1].rstrip()
     stripped = text[:at].rstrip()
     return Line(
         number,

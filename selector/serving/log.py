@@ -29,6 +29,7 @@ _MOST_ERRORS = 256
 
 _MOST_DRAFTS = 64
 _LONGEST_SAMPLE = 8192
+_LONGEST_BEFORE = 400
 
 
 class EngineError(msgspec.Struct, frozen=True):
@@ -117,7 +118,8 @@ class _Reader:
 
     def read(self, number: int, raw: str) -> None:
         """Reads one line."""
-        marked, of_startup = has_mark(raw), is_of_startup(raw)
+        marked = has_mark(raw, (earlier for _, earlier in self._before))
+        of_startup = is_of_startup(raw)
         near = of_startup or self._startup_pending or self._startup.goes_on
         if marked or self._pending or self._drafts or near:
             lines = clean_line(number, raw)
@@ -158,7 +160,9 @@ class _Reader:
     def _find_marks(self, line: Line, held: list[Line]) -> None:
         """Begins a draft at each mark that ends in this line; what is before goes on with one."""
         window = [*([] if len(held) > 1 else self._cleaned_before()), *held][-2:]
-        window = [b for b in window if line.tag in ("", b.tag)]
+        window = [
+            b._replace(text=b.text[-_LONGEST_BEFORE:]) for b in window if line.tag in ("", b.tag)
+        ]
         head = "".join(f"{b.text}\n" for b in window)
         marks = [m for m in MARK.finditer(head + line.text) if m.end() > len(head)]
         if not marks:

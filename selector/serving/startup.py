@@ -23,7 +23,11 @@ class Told(msgspec.Struct, frozen=True):
 _SIGNS = (
     "ersion",
     "LLM engine",
-    "vllm",
+    "vllm==",
+    "vllm ==",
+    "vllm serve",
+    "vllm.entrypoints.openai.api_server",
+    "vllm-openai:v",
     "NVIDIA",
     "GeForce",
     "Tesla",

@@ -501,12 +501,12 @@ def refused_fields(entry: Tree, phase: str, known: Fields) -> set[str]:
 
 
 def broken_fields(constraint: Tree, known: Fields) -> set[str]:
-    """The fields that break a constraint; ``when`` stands for one that forbids altogether."""
+    """The fields that break a constraint; of one that forbids altogether, all it is about."""
     required = dict(constraint.get("require") or {})
     ways = required.pop("any_of", [])
     failing = {f for f, stated in required.items() if not holds({f: stated}, known)}
     failing |= {f for w in ways if not failing for f in w if not holds({f: w[f]}, known)}
-    return failing or {"when"}
+    return failing or {*constraint["when"]}
 
 
 def is_broken(constraint: Tree, known: Fields) -> bool:
@@ -547,21 +547,26 @@ def outcome(tree: Tree, entry: Tree, phase: str, known: Fields, asked: Asked) ->
 
 
 def agree(tree: Tree, prefill: Tree, decode: Tree, known: Fields) -> bool:
+    return differ_in(tree, prefill, decode, known) is None
+
+
+def differ_in(tree: Tree, prefill: Tree, decode: Tree, known: Fields) -> str | None:
+    """What two backends must share and do not, if anything."""
     for joint in tree.get("joint", ()):
         if not holds(joint["when"], known):
             continue
         for what in joint["same"]:
             if what == "backend" and prefill["name"] != decode["name"]:
-                return False
+                return "backend"
             if what == "kv_cache_dtype":
                 kinds = {coerced(e, known)["kv_cache_dtype"] for e in (prefill, decode)}
                 if len(kinds) > 1:
-                    return False
+                    return "kv_cache_dtype"
             if what == "kv_layout":
                 layouts = [e.get("kv_layout") for e in (prefill, decode)]
                 if None not in layouts and not set(layouts[0]) & set(layouts[1]):
-                    return False
-    return True
+                    return "kv_layout"
+    return None
 
 
 def order_of(tree: Tree, phase: str, known: Fields, policy: Policy) -> list[str]:
@@ -610,12 +615,16 @@ def expected(tree: Tree, asked: Asked) -> Expected:
     elif decode:
         prefill = None
     for name, entry in by_name.items():
-        clashes = decode and not agree(tree, entry, by_name[decode], known)
-        if clashes and outcomes[name, "prefill"] == "eligible":
+        both = {outcomes[name, phase] for phase in ("prefill", "decode")} == {"eligible"}
+        on = differ_in(tree, entry, by_name[decode], known) if decode else None
+        if on and outcomes[name, "prefill"] == "eligible" and not (on == "backend" and both):
             outcomes[name, "prefill"] = "clashes"
+            both = False
         alone = not any(agree(tree, by_name[p], entry, known) for p in usable["prefill"])
         if pairs and alone and outcomes[name, "decode"] == "eligible":
-            outcomes[name, "decode"] = "clashes"
+            on = differ_in(tree, by_name[usable["prefill"][0]], entry, known)
+            if not (on == "backend" and both):  # it would go with itself
+                outcomes[name, "decode"] = "clashes"
     threshold = None
     phase = None
     if decode:

@@ -198,7 +198,6 @@ def test_what_is_unknown_of_one_backend_counts_for_both_phases(build: Build) -> 
         assert [c.field for c in choice.conditions] == ["probe"]
 
 
-@pytest.mark.xfail(strict=True, reason="the sources of joint rules and denials are not handed on")
 def test_a_refusal_by_policy_or_by_the_other_backend_says_its_source(build: Build) -> None:
     joint = [{"same": ["kv_layout"], "reason": "One cache.", "source": "the code"}]
     deny = [{"backend": "three", "reason": "Broken.", "source": "an issue"}]

@@ -103,7 +103,6 @@ def test_a_default_stands_in_for_a_field_that_another_default_gave(build: Build)
 
 
 @pytest.mark.parametrize("name", ["block_size", "v_head_size", "tp_size", "dcp_size"])
-@pytest.mark.xfail(strict=True, reason="what silence means stands before the defaults")
 def test_a_default_of_a_field_that_is_never_unknown_is_used_or_refused(
     build: Build, name: str
 ) -> None:
@@ -113,13 +112,11 @@ def test_a_default_of_a_field_that_is_never_unknown_is_used_or_refused(
     )
 
 
-@pytest.mark.xfail(strict=True, reason="groups are counted before the defaults")
 def test_a_default_number_of_heads_gives_the_group(build: Build) -> None:
     question = asked(build, {"num_heads": 32})
     assert (question.known("num_kv_heads"), question.known("gqa_group")) == (32, 1)
 
 
-@pytest.mark.xfail(strict=True, reason="nobody compares the two fields of a default")
 def test_a_default_from_a_field_of_another_type_is_a_finding(build: Build) -> None:
     assert build.findings(defaults={"num_kv_heads": {"field": "dtype"}})
 
@@ -203,7 +200,6 @@ def test_a_question_knows_what_is_standard_by_itself(
     assert question.known("wheel") is wheel
 
 
-@pytest.mark.xfail(strict=True, reason="a closed world then takes its version to be true")
 def test_a_version_is_no_standard_fact(build: Build) -> None:
     facts = {"mylib": {"type": "version", "standard": True, "description": "A library."}}
     assert build.findings(facts=facts)

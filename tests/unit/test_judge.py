@@ -110,7 +110,6 @@ def test_what_nothing_but_facts_refuses_is_not_there_and_else_it_is_not_possible
     assert [r.code for r in verdict.rejections] == codes
 
 
-@pytest.mark.xfail(strict=True, reason="a rule that forbids a fact names no field")
 def test_what_a_rule_forbids_of_facts_alone_is_not_there(build: Build) -> None:
     rule = {"when": {"probe": False}, "code": "SWITCH", "reason": "It needs it."}
     verdict = judged(build, build.entry(constraints=[rule]), facts=OFF)
@@ -185,7 +184,6 @@ def test_a_feature_that_is_not_stated_may_have_a_source_too(build: Build) -> Non
     )
 
 
-@pytest.mark.xfail(strict=True, reason="the source of a case is not read")
 def test_a_refusal_says_the_source_of_its_case(build: Build) -> None:
     cases = [{"when": {"tp_size": 8}, "allow": [64]}, {"allow": [96], "source": "a branch"}]
     entry = build.entry(accepts={"head_size": {"cases": cases}}, sources={"head_size": "a class"})

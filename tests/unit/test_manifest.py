@@ -141,7 +141,6 @@ def test_a_dense_path_is_taken_where_it_is_supposed_to_be_there(
     ],
     ids=["without a condition", "of nothing"],
 )
-@pytest.mark.xfail(strict=True, reason="exceptions that always hold, or never count, are taken")
 def test_an_exception_that_says_nothing_is_a_finding(build: Build, keys: Tree) -> None:
     assert build.findings(sparse(build, DENSE, **keys))
 

@@ -89,7 +89,6 @@ def test_whether_a_backend_for_it_is_there_may_be_unknown(build: Build) -> None:
     assert selector.bind("9.0", layer(build)).resolve(8, 8).prefill.path == "dense_mha"
 
 
-@pytest.mark.xfail(strict=True, reason="`by` names the first that can be it, without a condition")
 def test_who_computes_it_is_not_said_while_that_is_unknown(build: Build) -> None:
     flash = dense(build, "flash", requires={"probe": True})
     entries = (sparse(build, BY_ANOTHER), flash, dense(build, "triton"))
@@ -99,7 +98,6 @@ def test_who_computes_it_is_not_said_while_that_is_unknown(build: Build) -> None
     assert certain in (None, without.prefill.by)
 
 
-@pytest.mark.xfail(strict=True, reason="the rule before, which only may hold, says who computes it")
 def test_a_rule_that_holds_for_certain_says_who_computes_it(build: Build) -> None:
     flash = dense(build, "flash", requires={"probe": True})
     selector = build.selector(sparse(build, BY_ANOTHER, DENSE), flash, facts=PROBE)
@@ -257,7 +255,6 @@ def test_nothing_is_off_where_nothing_is_sparse(build: Build) -> None:
     assert (answer.prefill.path, answer.off) == ("mha", ())
 
 
-@pytest.mark.xfail(strict=True, reason="what is off is asked without what the entry accepts")
 def test_a_path_that_an_exception_takes_away_is_off(build: Build) -> None:
     packed = {"kv_cache_dtype": ["fp8_ds_mla"]}
     entry = sparse(build, DENSE, accepts=packed, dense_prefill_except=[PACKED])
@@ -266,7 +263,6 @@ def test_a_path_that_an_exception_takes_away_is_off(build: Build) -> None:
     assert [o.path for o in answer.off] == ["dense_mha"]
 
 
-@pytest.mark.xfail(strict=True, reason="what is off is that of the request alone")
 def test_a_path_that_the_batch_takes_away_is_off(build: Build) -> None:
     many = {"when": {"num_prefills": {"min": 2}}, "reason": "One at a time."}
     entry = sparse(build, {**DENSE, "scope": "batch"}, dense_prefill_except=[many])
@@ -347,9 +343,6 @@ def test_what_the_prefill_phase_accepts_is_what_counts(build: Build) -> None:
     assert answer.prefill.path == "dense_mha"
 
 
-@pytest.mark.xfail(
-    strict=True, reason="what is accepted of one request is taken to hold of a batch"
-)
 def test_what_is_accepted_of_a_request_says_nothing_of_the_batch(build: Build) -> None:
     """The first may be a decode; if it is none, there are two prefills."""
     cases = {"cases": [{"when": {"num_heads": {"max": 16}}, "value": 8}, {"value": 1}]}

@@ -116,7 +116,6 @@ def test_routes_need_a_backend_and_all_lengths(build: Build) -> None:
     assert bound.routes([], "one") == ()
 
 
-@pytest.mark.xfail(strict=True, reason="routes do not know what the caller denies")
 def test_what_the_caller_denies_computes_no_path_of_a_backend(build: Build) -> None:
     entries = (sparse(build, BY_ANOTHER), dense(build, "flash"), dense(build, "triton"))
     bound = build.selector(*entries).bind("9.0", layer(build), policy=Policy({"flash": "bug"}))
@@ -163,7 +162,6 @@ def test_requests_that_are_alike_get_what_they_would_get_without_it(
             )
 
 
-@pytest.mark.xfail(strict=True, reason="what may be a leading decode is taken to be none")
 def test_what_comes_after_a_request_that_may_be_a_decode_may_be_one_too(build: Build) -> None:
     cases = [{"when": {"seq_len": {"max": 64}, "probe": True}, "value": 1}, {"value": 4}]
     entry = build.entry(decode_threshold={"cases": cases}, uniform_decodes=True)
