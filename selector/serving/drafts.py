@@ -105,7 +105,7 @@ class Draft:
         mid_word = self._is_cut_in_words(are_known)
         parts = [self._pieces[0].text]
         for left, right in zip(self._pieces, self._pieces[1:], strict=False):
-            glued = left.partial or (mid_word and not left.after and not right.before)
+            glued = (left.partial or mid_word) and not left.after and not right.before
             parts.append(right.text if glued else f" {right.text}")
         return " ".join("".join(parts).split())
 

@@ -20,9 +20,9 @@ __all__ = [
 _BRACKET = re.compile(r"[\[\](){}]")
 _OPEN = "([{"
 _STRING = re.compile(r"""'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)\"""", re.DOTALL)
-_PAIR = re.compile(r"""\s*['"]?(-{0,2}[A-Za-z_][\w.-]{0,80})['"]?\s*[=:]\s*(?![=:])""")
+_PAIR = re.compile(r"""[\s.…]*['"]?(-{0,2}[A-Za-z_][\w.-]{0,80})['"]?\s*[=:]\s*(?![=:])""")
 _ENUM = re.compile(r"<([\w.]{1,120}):\s*(.{1,200}?)>$", re.DOTALL)
-_NESTED = re.compile(r"[\w.]{0,80}\((?=\s*[A-Za-z_]\w{0,80}\s*=)")
+_NESTED = re.compile(r"(?!DeviceCap)[\w.]{0,80}\((?=\s*[A-Za-z_]\w{0,80}\s*=)")
 
 _MOST_PAIRS = 400
 _DEEPEST = 3

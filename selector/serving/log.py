@@ -184,7 +184,7 @@ class _Reader:
             if first >= len(line.text) or last <= 0:
                 continue
             if not pieces:
-                lead = line.text[: max(first, 0)]
+                lead = line.text[max(first - _LONGEST_BEFORE, 0) : max(first, 0)]
             part = line.text[max(first, 0) : last]
             pieces.append(line._replace(text=part, before=line.before and first <= 0))
         tag = window[-1].tag

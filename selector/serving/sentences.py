@@ -19,7 +19,7 @@ _PLATFORM = re.compile(r"\s*for\s+([^\s.,({]{1,60})")
 _BLOCK_SIZE = re.compile(r"\s*for\s+--block-size\s+([0-9]{1,9})")
 _CUT = re.compile(r"(?:\s+for(?:\s+[\w-]*(?:\s+with(?:\s+\w*)?)?)?)?\s*$")
 _FORCED = re.compile(r"Selected\s*backend\s+(.{1,300}?)\s+is\s+not\s+valid")
-_FORCED_CUT = re.compile(r"Selected\s*backend\s+(\S{1,200})\s+is(?:\s+not(?:\s+v\w*)?)?$")
+_FORCED_CUT = re.compile(r"Selected\s*backend\s+(\S{1,200})\s+is(?:\s+n(?:ot?)?(?:\s+v\w*)?)?$")
 _NAME = re.compile(
     r"\s*[{,]?\s*(?:<[\w.]{0,100}?\.?(\w{1,80})\s*:[^<>]{0,300}>|['\"]?(?:\w{1,80}\.){0,6}"
     r"([A-Za-z]\w{0,80})['\"]?)\s*:\s*\["

@@ -66,8 +66,8 @@ _OF_GPU = (
     r"|PCIE|NVL|SXM\d?|HBM\d\w?|[A-Z]{1,3}\d{1,4}[A-Za-z]{0,2}(?:-\w{1,8}){0,3}|\d{2,5}(?:GB|G)?)"
 )
 _PRODUCTS = (
-    re.compile(rf"(?:NVIDIA|AMD)(?:[ _]{_OF_GPU}(?![\w.])){{1,8}}"),
-    re.compile(rf"\b(?:GeForce|RTX|GTX|Tesla|Instinct)(?: {_OF_GPU}(?![\w.])){{1,8}}"),
+    re.compile(rf"(?:NVIDIA|AMD)(?:[ _]{_OF_GPU}(?![A-Za-z0-9]|\.\d)){{1,8}}"),
+    re.compile(rf"\b(?:GeForce|RTX|GTX|Tesla|Instinct)(?: {_OF_GPU}(?![A-Za-z0-9]|\.\d)){{1,8}}"),
 )
 _CAPABILITIES = (
     re.compile(r"CUDA\s+capability\s+(sm_\d{2,3}[af]?)\b"),
