@@ -33,8 +33,9 @@ _ELSEWHERE = re.compile(r"Traceback \(most recent|[\w.]{1,100}(?:Error|Exception
 _CODE = re.compile(r"\s*(?:File \"|[~^]+\s*$|$)")
 _DIGIT = re.compile(r"\d")
 
+_OPEN_ENDS = tuple(",.:([{")
 _LONGEST = 65_536
-_MOST_LINES = 400
+_MOST_LINES = 4000
 _LONGEST_LEAD = 300
 
 
@@ -58,7 +59,7 @@ class Draft:
     def __init__(self, kind: str, first: Line, lead: str) -> None:
         self.kind = kind
         self.line = first.number
-        self.is_closed = False
+        self._closed = False
         raised = _RAISED.search(lead[-_LONGEST_LEAD:])
         self.is_raised = raised is not None
         lead = lead[-_LONGEST_LEAD:][: raised.start()] if raised else lead
@@ -66,11 +67,17 @@ class Draft:
         self._level = first.level
         self._pieces: list[Line] = []
         self._size = 0
+        self._width = 0
         self._counts = kind == "args"
         self._tail = ""
         self._depth = 0
         self._opened = ""
         self._loose = False
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the text was read to its end."""
+        return self._closed or self._loose
 
     def is_old(self, number: int) -> bool:
         """Whether the line with this number is too far away to belong to it."""
@@ -87,13 +94,15 @@ class Draft:
             if _CODE.match(line.text):
                 return False
             if self._loose and not _NEXT_BACKEND.match(line.text):
-                self.is_closed = True
+                return True
+            if not self._loose and self._had_room_for(line.text):
                 return True
         text = line.text[: _LONGEST - self._size]
+        self._width = max(self._width, len(text))
         self._pieces.append(line._replace(text=text))
         self._size += len(text) + 1
         self._scan(text)
-        return self.is_closed or self._size >= _LONGEST
+        return self._closed or self._size >= _LONGEST
 
     def text(self, are_known: Callable[[str], bool]) -> str:
         """The text on one line.
@@ -108,6 +117,13 @@ class Draft:
             glued = (left.partial or mid_word) and not left.after and not right.before
             parts.append(right.text if glued else f" {right.text}")
         return " ".join("".join(parts).split())
+
+    def _had_room_for(self, text: str) -> bool:
+        """Whether the last line could have held this one's first word: then nothing was wrapped."""
+        last = self._pieces[-1]
+        if last.partial or last.text[-1:] in _OPEN_ENDS:
+            return False
+        return len(last.text) + 1 + len(text.split(maxsplit=1)[0]) <= self._width
 
     def _without_lead(self, line: Line) -> Line:
         """Without a prefix that no pattern knows, when the first line had the same one."""
@@ -154,7 +170,7 @@ class Draft:
             elif self._depth:
                 self._depth -= 1
                 if not self._depth and self._ends(text, found.end()):
-                    self.is_closed = True
+                    self._closed = True
                     return
 
     def _ends(self, text: str, at: int) -> bool:

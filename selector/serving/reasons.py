@@ -23,7 +23,7 @@ class Reason(msgspec.Struct, frozen=True):
 
 
 _LONGEST = 400
-"""Of a longer sentence only so many characters are looked at."""
+"""Of a longer sentence only so many characters are kept."""
 
 _MOST_SENTENCES = 40
 """No backend has more reasons; what is beyond is left out."""
@@ -153,4 +153,4 @@ def read_reason_list(text: str) -> tuple[Reason, ...]:
     quoted = told[:1] in ("'", '"') or told[:2] in ("\\'", '\\"')
     found = read_strings(told) if quoted else split_sentences(told)
     sentences = [s for s in map(one_blank, found) if any(c.isalnum() for c in s)]
-    return tuple(Reason(s, code_of(s)) for s in sentences[:_MOST_SENTENCES])
+    return tuple(Reason(s[:_LONGEST], code_of(s)) for s in sentences[:_MOST_SENTENCES])

@@ -26,6 +26,7 @@ _NAME = re.compile(
 )
 _LAST_WORD = re.compile(r"(?:\w{1,80}\.){0,12}([A-Za-z]\w{0,80})")
 _DEVICE_CAPABILITY = re.compile(r"\w*\(?(?:major=)?(\d{1,2}),\s*(?:minor=)?(\d{1,2})\)$")
+_SHORT_PAIR = re.compile(r"\b([a-z_]{3,40})=([\w.]{1,80}\w|\w)")
 _TRIM = "[](){}.,:'\""
 
 _MOST_BACKENDS = 100
@@ -124,8 +125,10 @@ def _read_config(head: str, ends: bool) -> dict[str, str]:
     if opened:
         told, closed = until_closed(head[opened.end() :])
         ends = ends or closed is not None
-    else:
-        told = head.partition("with ")[2]
+    elif " with " in head:
+        told = head.partition(" with ")[2]
+    else:  # cut by hand
+        return dict(_SHORT_PAIR.findall(head))
     pairs = {name: value.rstrip(". ") for name, value in read_pairs(told).items()}
     if pairs and not ends:
         pairs.popitem()

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from selector.domains import Domain
 from selector.fields import Field, Vocabulary
 from selector.serving.log import EngineError, Log, read_log
-from selector.serving.reasons import code_of, read_reason_list
 
 LOGS = Path(__file__).parent / "logs"
 CASES = Path(__file__).parents[4] / "shared" / "cases" / "dev.jsonl"
@@ -176,6 +175,7 @@ def test_fields_of_a_manifest_are_known() -> None:
         "A: [sparse not supported, odd thing not supported], B: [MLA not supported]",
         "{\n  A: [sparse not supported,\n  odd thing not supported],\n  B: [MLA not supported],\n}",
         "\n  A: [sparse not supported, odd thing not supported],\n  B: [MLA not supported]\n",
+        "A: [sparse not supported, odd thing not supported],\n  B: [MLA not supported]\nINFO x",
     ],
 )
 def test_spellings_of_reasons(reasons: str) -> None:
@@ -203,32 +203,6 @@ def test_spellings_of_a_backend(name: str, backend: str) -> None:
 def test_strings_within_strings() -> None:
     text = FORCED.replace("'", "\\'")
     assert codes_of(only(f"RuntimeError('{text}')")) == {"FLASHINFER": ["SINK", "CAPABILITY"]}
-
-
-@pytest.mark.parametrize(
-    "sentences",
-    [
-        ["FP8 KV cache requires FA3 on SM90, FA4 with head_size=512 on SM90, or FA4 on SM100"],
-        ["sparse not supported", "FA4 sparse MLA requires (8, 16) gathered query heads, got num=1"],
-        ["FA4 unavailable: FA4 is only supported on capability 9.x, 10.x, or 11.x", "MLA not x"],
-        ["device-cpu query lens mismatch not supported, this is needed for adaptive verification"],
-        ["vllm._flashmla_C is not available, likely was not compiled", "DCP not supported"],
-        ["FLASHMLA_SPARSE supports head_size 512 only with bf16 (NoPE), got kv_cache_dtype=None, "
-         "capability=DeviceCapability(major=10, minor=0)", "an unknown thing is missing"],
-    ],
-)  # fmt: skip
-def test_sentences_with_commas(sentences: list[str]) -> None:
-    assert [r.text for r in read_reason_list(", ".join(sentences))] == sentences
-    assert [r.text for r in read_reason_list(repr(sentences)[1:-1])] == sentences
-
-
-def test_codes() -> None:
-    assert code_of("attention sinks not supported") == code_of("sink setting not supported")
-    assert code_of("sink not supported on compute capability < 9.0") == "FA_SINK_SM90"
-    assert code_of("FLASHINFER: fa2 prefill misreads an NVFP4 KV cache") == "FI_NVFP4_HEAD_64"
-    assert code_of("ImportError") == "NOT_INSTALLED"
-    assert code_of("moon phase not supported") is None
-    assert code_of("") is None
 
 
 # how it is written
@@ -348,6 +322,19 @@ def test_cut_off_anywhere() -> None:
         assert error.complete == (end >= len(FORCED))
 
 
+def test_cut_off_in_the_middle_of_a_log() -> None:
+    after = [f"(APIServer pid=1) ERROR something else, of no interest {n}" for n in range(50)]
+    log = read_log(
+        [f"ERROR {NONE[:-20]}", *(line.removeprefix("(APIServer pid=1) ") for line in after)]
+    )
+    (error,) = log.errors
+    assert not error.complete
+    assert error.asked == ASKED
+    assert list(error.reasons) == list(CODES)
+    assert all(len(r.text) < 200 for reasons in error.reasons.values() for r in reasons)
+    assert told(read_log([f"ERROR {NONE}", *after])) == told(read_log(NONE))
+
+
 def test_a_part_counts_for_the_whole() -> None:
     assert told(read_log(f"{NONE}\n{NONE[:400]}")) == told(read_log(f"{NONE}\n{NONE}"))
     cut = read_log(f"{FORCED}\n{NONE[:400]}\n{FORCED}")
@@ -364,6 +351,12 @@ def test_what_is_left_out_by_hand() -> None:
     error = only(text)
     assert error.asked == {"kv_cache_dtype": "nvfp4", "non_causal": True}
     assert codes_of(error) == {"FLASH_ATTN": [], "FLASHINFER": ["FI_NVFP4_DEVICE"]}
+    error = only(
+        "ValueError: No valid attention backend found for cuda ... kv_cache_dtype=nvfp4 ...\n"
+        "Reasons: {FLASH_ATTN: [kv_cache_dtype not supported], FLASHINFER: [...]}"
+    )
+    assert error.asked == {"kv_cache_dtype": "nvfp4"}
+    assert error.complete
 
 
 @pytest.mark.parametrize(
@@ -472,97 +465,6 @@ def test_a_log_of_a_missing_prefill_backend() -> None:
     assert error.asked["qk_nope_head_dim"] == 256
     assert error.asked["qk_rope_head_dim"] == 0
     assert codes_of(error) == {"FLASH_ATTN": ["MLA_DIMENSIONS"]}
-
-
-@pytest.mark.parametrize(
-    ("line", "version"),
-    [
-        ("INFO 11-29 [api_server.py:1] vLLM API server version 0.28.1rc1.dev446+g798544433",
-         "0.28.1rc1.dev446+g798544433"),
-        ("INFO 11-27 02:01:37 api.py:585] vLLM API server version 0.6.4.post1", "0.6.4.post1"),
-        ("Initializing a V1 LLM engine (v0.11.0) with config: model='x'", "0.11.0"),
-        ("Initializing an LLM engine (v0.6.1.post2)", "0.6.1.post2"),
-        ("Dumping input data for V1 LLM engine (v0.10.1.1) with config: model='x'", "0.10.1.1"),
-        ("(APIServer pid=1)  █   █  █▄   ▄█\n ▄▄ ▄█ █  █ ▀▄▀ █  version 0.15.1", "0.15.1"),
-        ("vLLM Version                 : 0.19.1", "0.19.1"),
-        ("[pip3] vllm==0.20.0", "0.20.0"),
-        ("docker run vllm/vllm-openai:v0.22.0 --model x", "0.22.0"),
-        ("Initializing a V1 LLM engine\n(v0.26.0) with config:", "0.26.0"),
-        ("vllm==0.1\nvLLM API server version 0.28.0", "0.28.0"),
-    ],
-)  # fmt: skip
-def test_versions(line: str, version: str) -> None:
-    log = read_log(line)
-    assert log.version is not None
-    assert log.version.text == version
-
-
-@pytest.mark.parametrize(
-    ("line", "gpu", "capability"),
-    [
-        ("NVIDIA GeForce RTX 5090 with CUDA capability sm_120 is not compatible",
-         "NVIDIA GeForce RTX 5090", "12.0"),
-        ("Your Tesla T4 GPU has compute capability 7.5.", "Tesla T4", "7.5"),
-        ("| 0  NVIDIA H100 80GB HBM3   On |", "NVIDIA H100 80GB HBM3", None),
-        ("GPU 0: NVIDIA A100-SXM4-80GB (UUID: GPU-1)", "NVIDIA A100-SXM4-80GB", None),
-        ("GPU 0: NVIDIA GB10", "NVIDIA GB10", None),
-        ("GPU 3: NVIDIA H20-3e", "NVIDIA H20-3e", None),
-        ("AMD Instinct MI300X", "AMD Instinct MI300X", None),
-        ("config at E=8,N=1,device_name=NVIDIA_RTX_PRO_6000_Blackwell_Server_Edition.json",
-         "NVIDIA RTX PRO 6000 Blackwell Server Edition", None),
-        ("capability=DeviceCapability(major=12, minor=1)", "12.1", "12.1"),
-        ("device is sm_120", "12.0", "12.0"),
-        ("built for sm_80 sm_90", None, None),
-        ("NVIDIA CUDA toolkit; NVIDIA-SMI 580.1", None, None),
-        ("only on devices with compute capability >= 8.0", None, None),
-    ],
-)  # fmt: skip
-def test_devices(line: str, gpu: str | None, capability: str | None) -> None:
-    log = read_log(line)
-    assert (log.gpu and log.gpu.text) == gpu
-    assert (log.capability and log.capability.text) == capability
-
-
-def test_arguments_of_older_versions() -> None:
-    log = read_log(
-        "INFO 02-14 03:50:41 api_server.py:529] args: Namespace(subparser='serve', "
-        "model_tag='org/big', host=None, origins=['*'], kv_cache_dtype='fp8', block_size=32)"
-    )
-    assert log.model is not None
-    assert log.model.text == "org/big"
-    assert {n: t.text for n, t in log.settings.items()} == {
-        "subparser": "serve",
-        "model_tag": "org/big",
-        "origins": "['*']",
-        "kv_cache_dtype": "fp8",
-        "block_size": "32",
-    }
-
-
-def test_a_command_line() -> None:
-    log = read_log(
-        "$ VLLM_ATTENTION_BACKEND=FLASHINFER vllm serve org/m --kv-cache-dtype=fp8 -tp 4 "
-        '--speculative-config \'{"method": "mtp"}\' --trust-remote-code 2>&1 | tee log'
-    )
-    assert {n: t.text for n, t in log.settings.items()} == {
-        "VLLM_ATTENTION_BACKEND": "FLASHINFER",
-        "kv_cache_dtype": "fp8",
-        "tp": "4",
-        "speculative_config": '{"method": "mtp"}',
-        "trust_remote_code": "true",
-    }
-    assert not read_log("the vllm serve command crashes with --kv-cache-dtype fp8").settings
-
-
-def test_wrapped_arguments() -> None:
-    text = "non-default args: {'model': 'org/m', 'kv_cache_dtype': 'fp8', 'max_model_len': 4096}"
-    for width in range(40, 90):
-        log = read_log("\n".join(f"(APIServer pid=1) INFO {w}" for w in wrapped(text, width)))
-        assert {n: t.text for n, t in log.settings.items()} == {
-            "model": "org/m",
-            "kv_cache_dtype": "fp8",
-            "max_model_len": "4096",
-        }
 
 
 # of any size
