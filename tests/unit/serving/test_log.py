@@ -298,6 +298,18 @@ def test_ranks_that_write_over_each_other() -> None:
     assert codes_of(error) == CODES
 
 
+def test_lines_of_another_level_in_between() -> None:
+    lines = [
+        line
+        for part in wrapped(NONE, 90)
+        for line in (
+            f"ERROR 11-29 10:00:00 [core.py:1] {part}",
+            "INFO 11-29 10:00:00 [x.py:2] idle",
+        )
+    ]
+    assert told(read_log(lines)) == told(read_log(NONE))
+
+
 def test_spellings_of_one_error_are_one() -> None:
     other = NONE.replace("AttentionType.DECODER", "decoder").replace("torch.bfloat16", "bfloat16")
     assert only(f"{NONE}\n{other}").count == 2
