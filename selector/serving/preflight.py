@@ -1,0 +1,81 @@
+"""Whether a serve command will start on a device, what it selects, and what to change."""
+
+from __future__ import annotations
+
+import msgspec
+
+from selector.serving.amending import Mended, command_line, mend
+from selector.serving.command import Command
+from selector.serving.judging import Engine, Judged, Question, conditions_of, judge
+from selector.serving.refusal import Refusal
+from selector.serving.values import Note
+from selector.values import Device, Model
+
+__all__ = ["Engine", "Preflight", "preflight"]
+
+
+class Preflight(msgspec.Struct, frozen=True):
+    """What becomes of a command.
+
+    Attributes:
+        command: as read.
+        model: the target.
+        device: where it is to run.
+        engine: the manifest that decides, as claimed and in truth.
+        parts: the layers of the target, its drafter and its towers.
+        refusals: why it will not start; none when it will.
+        mended: the smallest change after which it starts, if one was found.
+        notes: what an operator should know.
+        assumed: software that was taken to be there, and on which the selection depends.
+    """
+
+    command: Command
+    model: Model
+    device: Device
+    engine: Engine
+    parts: tuple[Judged, ...]
+    refusals: tuple[Refusal, ...]
+    mended: Mended | None
+    notes: tuple[Note, ...]
+    assumed: tuple[str, ...]
+
+    @property
+    def will_start(self) -> bool:
+        """Whether nothing refuses."""
+        return not self.refusals
+
+    @property
+    def line(self) -> str:
+        """The command as a shell line, mended when that is needed and possible."""
+        return command_line(self.mended.command if self.mended else self.command)
+
+
+def preflight(
+    command: Command,
+    model: Model,
+    device: Device,
+    engine: Engine,
+    draft: Model | None = None,
+) -> Preflight:
+    """Looks ahead: what is selected, what then refuses, and the smallest change.
+
+    Args:
+        command: as read.
+        model: as ``load_model`` gives it.
+        device: where it is to run.
+        engine: the manifest.
+        draft: the drafter's model, when the command names one that can be read.
+    """
+    asked = Question(model, device, engine, draft)
+    found = judge(command, asked)
+    return Preflight(
+        command,
+        model,
+        device,
+        engine,
+        found.judged,
+        found.refusals,
+        mend(command, found, asked),
+        found.notes,
+        tuple(conditions_of(found.judged, engine)),
+    )
