@@ -19,6 +19,7 @@ from cli.info import info
 from cli.inspect import inspect
 from cli.lint import lint
 from cli.model import model
+from cli.preflight import preflight
 from cli.resolve import resolve
 
 __all__ = ["app", "main"]
@@ -50,6 +51,7 @@ _COMMANDS: dict[Callable[..., None], str] = {
     lint: "Check manifests and show what to correct.",
     model: "Show what was read from a model's config, and from where.",
     batch: "Answer every row of a JSONL or Parquet file.",
+    preflight: "Say whether a vLLM serve command will start, and what to change.",
     certify: "Run what a manifest claims on this machine, and write evidence.",
     info: "Show versions, device and facts: what a bug report needs.",
 }

@@ -45,6 +45,11 @@ class Preflight(msgspec.Struct, frozen=True):
         return not self.refusals
 
     @property
+    def line_read(self) -> str:
+        """The command as a shell line, as it was given."""
+        return command_line(self.command)
+
+    @property
     def line(self) -> str:
         """The command as a shell line, mended when that is needed and possible."""
         return command_line(self.mended.command if self.mended else self.command)

@@ -1,0 +1,307 @@
+"""``attnsel preflight``: will this serve command start, with which backends, and if not, why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.exits import Exit
+from cli.options import Arch, Format, FormatOption, Gpu, ModelOption, complete_manifest
+from selector.errors import AttnselError, UnknownModelError
+
+if TYPE_CHECKING:
+    from selector.serving import Command
+    from selector.serving.preflight import Preflight
+    from selector.values import Device, Model
+
+__all__ = ["preflight"]
+
+_LONGEST = 1 << 22
+_MOST_LINES = 10_000
+
+
+class _UsageError(AttnselError, ValueError):
+    """Flags that do not go together, or a file that cannot be read."""
+
+    code = "USAGE"
+
+
+def preflight(
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="-- COMMAND…", help="A serve command; several, with -- between."),
+    ] = None,
+    manifest: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME|PATH",
+            help="The engine's manifest.",
+            autocompletion=complete_manifest,
+        ),
+    ] = "vllm-0.33.0",
+    arch: Arch = None,
+    gpu: Gpu = None,
+    model: ModelOption = None,
+    file: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Serve commands, one a line; - for stdin.")
+    ] = None,
+    container: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="A container, pod or deployment, as JSON or YAML."),
+    ] = None,
+    only_print: Annotated[
+        bool,
+        typer.Option("--print", help="Print the command, mended where it would not start."),
+    ] = False,
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """Say whether a vLLM serve command will start, which backends it gets, and what to change.
+
+    Example: attnsel preflight --gpu A100 -- vllm serve openai/gpt-oss-120b --kv-cache-dtype fp8
+    """
+    from selector.serving.preflight import Engine
+    from selector.serving.preflight import preflight as look_ahead
+
+    device = _device(gpu, arch)
+    commands = [*_read_words(command or []), *_read_file(file), *_read_container(container)]
+    if not commands:
+        raise _UsageError("say which command: -- vllm serve MODEL …, --file FILE, --container FILE")
+    engine = Engine.load(manifest)
+    models = _Models(model)
+    found = []
+    for where, one in commands:
+        try:
+            target = models.target(one)
+        except AttnselError as error:
+            raise UnknownModelError(f"{where}{error}") from None
+        found.append(look_ahead(one, target, device, engine, models.draft(one)))
+    _show(found, form, only_print)
+    if not all(one.will_start for one in found):
+        raise typer.Exit(Exit.NO_BACKEND)
+
+
+def _show(found: Sequence[Preflight], form: Format, only_print: bool) -> None:
+    from cli.terminal import places, show, show_json
+    from selector.report.preflight import preflight_json, preflight_lines
+    from selector.report.text import BLANK, GLUE, faint, line
+
+    if only_print:
+        show([line(one.line.replace(" ", GLUE)) for one in found])
+    elif form is Format.JSON:
+        show_json(preflight_json(found))
+    else:
+        where = places(found[0].engine.truth.manifest.ref.file)
+        for number, one in enumerate(found, 1):
+            if len(found) > 1:
+                gap = [BLANK] if number > 1 else []
+                show([*gap, line(faint(f"{number} of {len(found)}  {one.line_read}"), hang=4)])
+            show(preflight_lines(one, where))
+
+
+def _device(gpu: str | None, arch: str | None) -> Device:
+    """The device that was named; this machine's when none was."""
+    from selector.devices import find_device, find_gpu
+
+    if gpu is not None and arch is not None:
+        raise _UsageError("--arch and --gpu both name a device; give one of them")
+    if gpu is not None:
+        return find_gpu(gpu)
+    if arch is not None:
+        return find_device(arch)
+    from backends.probe import probe_device
+
+    device = probe_device()
+    if device.platform == "cpu":
+        raise _UsageError(
+            'no GPU is seen on this machine; say which to plan for: --gpu "RTX PRO 6000", '
+            "--arch 12.0"
+        )
+    return device
+
+
+# -- commands ------------------------------------------------------------------------------------
+
+
+def _read_words(words: Sequence[str]) -> Iterator[tuple[str, Command]]:
+    """Yields the commands on the command line, and what to put before an error of theirs."""
+    from selector.serving import read_command, split_line
+
+    for part in _split(words):
+        if len(part) == 1 and " " in part[0]:  # a whole line, quoted
+            variables, argv = split_line(part[0])
+        else:
+            variables, argv = _assigned(part)
+        yield "", read_command(argv, variables)
+
+
+def _split(words: Sequence[str]) -> Iterator[list[str]]:
+    """Yields the words between ``--``; a wrapper's own ``--`` stays inside."""
+    from selector.serving.errors import CommandError
+    from selector.serving.launch import find_serve
+
+    part: list[str] = []
+    for word in words:
+        if word != "--":
+            part.append(word)
+            continue
+        try:
+            serves = find_serve(_assigned(part)[1]) is not None
+        except CommandError:
+            serves = True
+        if serves or not part or (len(part) == 1 and " " in part[0]):
+            if part:
+                yield part
+            part = []
+        else:
+            part.append(word)
+    if part:
+        yield part
+
+
+def _assigned(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """The variables before the first word that sets none, and the words from there on."""
+    variables: dict[str, str] = {}
+    for index, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if not equals or not name.isidentifier():
+            return variables, list(words[index:])
+        variables[name] = value
+    return variables, []
+
+
+def _read_file(name: str | None) -> Iterator[tuple[str, Command]]:
+    """Yields the commands of a file; a backslash at the end of a line continues it."""
+    if name is None:
+        return
+    from selector.serving import CommandError, read_command, split_line
+
+    for number, text in _lines(_text(name)):
+        where = f"{_shown(name)}:{number}: "
+        try:
+            variables, argv = split_line(text)
+            yield where, read_command(argv, variables)
+        except CommandError as error:
+            raise CommandError(f"{where}{error}") from None
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yields each line that holds a command, with the number of its first."""
+    lines = text.splitlines()
+    if len(lines) > _MOST_LINES:
+        raise _UsageError(f"{len(lines):,} lines are too many; at most {_MOST_LINES:,}")
+    started, held = 0, ""
+    for number, one in enumerate(lines, 1):
+        if not held:
+            started = number
+        if one.endswith("\\") and not one.lstrip().startswith("#"):
+            held += one[:-1] + " "
+            continue
+        whole, held = held + one, ""
+        if whole.strip() and not whole.lstrip().startswith("#"):
+            yield started, whole
+    if held.strip():
+        yield started, held
+
+
+def _read_container(name: str | None) -> Iterable[tuple[str, Command]]:
+    if name is None:
+        return []
+    from selector.serving import CommandError, read_container
+
+    where = f"{_shown(name)}: "
+    try:
+        return [(where, one) for one in read_container(_text(name))]
+    except CommandError as error:
+        raise CommandError(f"{where}{error}") from None
+
+
+def _shown(name: str) -> str:
+    from selector.fields import one_line
+
+    return "stdin" if name == "-" else one_line(name)
+
+
+def _text(name: str) -> str:
+    import sys
+
+    if name == "-":
+        data = sys.stdin.buffer.read(_LONGEST + 1)
+    else:
+        with open(name, "rb") as stream:
+            data = stream.read(_LONGEST + 1)
+    if len(data) > _LONGEST:
+        raise _UsageError(f"{_shown(name)}: longer than {_LONGEST:,} bytes; split it")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise _UsageError(f"{_shown(name)}: not UTF-8 text at byte {error.start:,}") from None
+
+
+# -- models --------------------------------------------------------------------------------------
+
+
+class _Models:
+    """Models that commands name, each read once.
+
+    Args:
+        reference: the model to take in place of what the commands name.
+    """
+
+    def __init__(self, reference: str | None) -> None:
+        self._reference = reference
+        self._read: dict[str, Model] = {}
+
+    def target(self, command: Command) -> Model:
+        """The target.
+
+        Raises:
+            AttnselError: it cannot be found or read.
+        """
+        if self._reference is not None:
+            return self._load(self._reference)
+        if command.model is None:
+            raise UnknownModelError("no model is named; give its config with --model PATH|PRESET")
+        return self._find(command.model)
+
+    def draft(self, command: Command) -> Model | None:
+        """The drafter's own model, where it is here."""
+        said: Mapping[str, object] = command.speculative or {}
+        name = said.get("model")
+        if not isinstance(name, str) or not name:
+            return None
+        try:
+            return self._find(name)
+        except (AttnselError, OSError):
+            return None
+
+    def _find(self, name: str) -> Model:
+        """A folder or file, else a preset by the last part of the name."""
+        from pathlib import Path
+
+        from selector.fields import close_matches, one_line
+        from selector.models import presets
+
+        last = name.rstrip("/").rsplit("/", 1)[-1].lower()
+        try:
+            here = Path(name).exists()
+        except (OSError, ValueError):
+            here = False
+        if here:
+            return self._load(f"./{name}" if name.lower() in presets() else name)
+        if last in presets():
+            return self._load(last)
+        near = close_matches(last, presets(), 0.6)
+        hint = f", such as --model {near[0]}" if near else ""
+        raise UnknownModelError(
+            f'no folder, config.json or preset "{one_line(name)}"; give its config with '
+            f"--model PATH|PRESET{hint}"
+        )
+
+    def _load(self, reference: str) -> Model:
+        from selector.models import load_model
+
+        if reference not in self._read:
+            self._read[reference] = load_model(reference)
+        return self._read[reference]
