@@ -22,7 +22,15 @@ from selector.report.text import (
     line,
     strong,
 )
-from selector.report.wording import Places, counted, device_words, listed, reasons, with_separators
+from selector.report.wording import (
+    Places,
+    capabilities_words,
+    counted,
+    device_words,
+    listed,
+    reasons,
+    with_separators,
+)
 from selector.serving.amending import Amendment, command_line
 from selector.serving.judging import Judged
 from selector.serving.parts import Part as Layers
@@ -216,7 +224,9 @@ def _trace_words(trace: Trace) -> str:
 def _change(found: Preflight) -> list[Line]:
     """The smallest change, and the command with it made; it is never wrapped."""
     if found.mended is None:
-        return [line(strong("change"), "  no setting of the command that was tried helps")]
+        runs = capabilities_words(", ".join(found.elsewhere))
+        there = f"; as it is, it runs on {runs}" if runs else ""
+        return [line(strong("change"), f"  no setting that was tried helps{there}")]
     words = " and ".join(amendment_words(one) for one in found.mended.amendments)
     command = command_line(found.mended.command).replace(" ", GLUE)
     return [line(strong("change"), "  ", words, hang=8), line("  ", command)]
@@ -253,6 +263,7 @@ def _json(found: Preflight) -> dict[str, Any]:
         "change": _change_json(found),
         "notes": [to_json(note) for note in dict.fromkeys(found.notes)],
         "assumed": list(found.assumed),
+        "elsewhere": list(found.elsewhere),
     }
 
 

@@ -131,6 +131,11 @@ class _Reader:
         flag = one_line(setting.origin)
         self.notes.append(Note(kind, flag, f"{flag}: {text}", setting.position))
 
+    def _refuse(self, refusal: Refusal) -> None:
+        """Adds a refusal, unless it is said already: a drafter can have its target's layers."""
+        if all(refusal.words != known.words for known in self.refusals):
+            self.refusals.append(refusal)
+
     def _name_unmodelled(self) -> None:
         for field, why in _UNMODELLED.items():
             if (setting := self.command.setting(field)) is not None:
@@ -174,7 +179,7 @@ class _Reader:
                 fields[name] = self.words.fields[name].read(setting.value)
             except AttnselError as error:
                 words = f"{one_line(setting.origin)}: {error}"
-                self.refusals.append(Refusal("command", words=words))
+                self._refuse(Refusal("command", words=words))
         return fields
 
     def _override(self, model: Model, fields: dict[str, Value | Domain], stack: Stack) -> Model:
@@ -186,9 +191,9 @@ class _Reader:
             try:
                 found = override(model, without)
             except AttnselError:
-                self.refusals.append(Refusal("command", stack, words=str(error)))
+                self._refuse(Refusal("command", stack, words=str(error)))
                 return self._override_without(model, fields, stack)
-            self.refusals.append(Refusal("parallel sizes", stack, words=str(error)))
+            self._refuse(Refusal("parallel sizes", stack, words=str(error)))
             for name in _SIZES:
                 fields.pop(name, None)
             return found

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
+from selector.changes.case import Case
+from selector.changes.search import elsewhere
 from selector.serving.amending import Mended, command_line, mend
 from selector.serving.command import Command
-from selector.serving.judging import Engine, Judged, Question, conditions_of, judge
+from selector.serving.judging import Engine, Judged, Judgement, Question, conditions_of, judge
 from selector.serving.refusal import Refusal
 from selector.serving.values import Note
 from selector.values import Device, Model
@@ -27,6 +29,7 @@ class Preflight(msgspec.Struct, frozen=True):
         mended: the smallest change after which it starts, if one was found.
         notes: what an operator should know.
         assumed: software that was taken to be there, and on which the selection depends.
+        elsewhere: when no change helps: the architectures on which all parts run as they are.
     """
 
     command: Command
@@ -38,6 +41,7 @@ class Preflight(msgspec.Struct, frozen=True):
     mended: Mended | None
     notes: tuple[Note, ...]
     assumed: tuple[str, ...]
+    elsewhere: tuple[str, ...] = ()
 
     @property
     def will_start(self) -> bool:
@@ -73,6 +77,7 @@ def preflight(
     """
     asked = Question(model, device, engine, draft)
     found = judge(command, asked)
+    mended = mend(command, found, asked)
     return Preflight(
         command,
         model,
@@ -80,7 +85,21 @@ def preflight(
         engine,
         found.judged,
         found.refusals,
-        mend(command, found, asked),
+        mended,
         found.notes,
         tuple(conditions_of(found.judged, engine)),
+        _elsewhere(found, engine) if found.refusals and mended is None else (),
     )
+
+
+def _elsewhere(found: Judgement, engine: Engine) -> tuple[str, ...]:
+    """The architectures on which every part runs; none when it is not the device that refuses."""
+    if any(refusal.stage in ("command", "parallel sizes") for refusal in found.refusals):
+        return ()
+    runs: dict[str, None] | None = None
+    for one in found.judged:
+        if one.inquiry is None or one.truth is None:
+            continue
+        archs = elsewhere(Case(one.inquiry, one.truth, one.part.model), engine.truth)
+        runs = dict.fromkeys(a for a in archs if runs is None or a in runs)
+    return tuple(runs or ())
