@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from selector.manifest import Manifest
     from selector.values import Device, Facts, Layer, LayerGroup, Model, Policy, Request
 
-__all__ = ["Asked", "Flags", "ask_all", "layers_of", "read_settings"]
+__all__ = ["Asked", "Flags", "UsageError", "ask_all", "layers_of", "read_settings"]
 
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ class Asked:
     cases: list[Case]
 
 
-class _UsageError(AttnselError, ValueError):
+class UsageError(AttnselError, ValueError):
     """Flags that do not go together."""
 
     code = "USAGE"
@@ -106,7 +106,7 @@ def _device(flags: Flags) -> tuple[Device, bool]:
     from selector.devices import find_device, find_gpu
 
     if flags.arch is not None and flags.gpu is not None:
-        raise _UsageError("--arch and --gpu both name a device; give one of them")
+        raise UsageError("--arch and --gpu both name a device; give one of them")
     if flags.arch is not None:
         return find_device(flags.arch), True
     if flags.gpu is not None:
@@ -174,7 +174,7 @@ def read_settings(manifest: Manifest, settings: Iterable[str]) -> _Settings:
     for text in (part for setting in settings for part in setting.split(",") if part.strip()):
         name, equals, raw = (part.strip() for part in text.partition("="))
         if not equals or not name:
-            raise _UsageError(f'--set "{text.strip()[:60]}" is not field=value')
+            raise UsageError(f'--set "{text.strip()[:60]}" is not field=value')
         if name in manifest.facts:
             _put(facts, name, _fact(name, raw, manifest.facts[name]))
         else:
@@ -193,11 +193,11 @@ def _put(values: dict[str, T], name: str, value: T) -> None:
 
 def _refuse_elsewhere(name: str, raw: str, manifest: Manifest) -> None:
     if name in _ASKED_OTHERWISE:
-        raise _UsageError(
+        raise UsageError(
             f"{name} is no field of a layer: say {_ASKED_OTHERWISE[name].format(raw[:40])}"
         )
     if name in manifest.derive or any(m.name == name for m in manifest.measures):
-        raise _UsageError(f"{name} follows from other fields and cannot be set")
+        raise UsageError(f"{name} follows from other fields and cannot be set")
 
 
 def _fact(name: str, raw: str, kind: str) -> str | bool | None:
@@ -240,7 +240,7 @@ def layers_of(reference: str | None, fields: Mapping[str, Value | Domain]) -> li
     whole = load_model(reference)
     model = override(whole, fields)
     if not model.groups:
-        raise _UsageError(f"{model.name} has no attention layers")
+        raise UsageError(f"{model.name} has no attention layers")
     return [(model, g, g.layer, _sharder(whole, fields, g.name)) for g in model.groups]
 
 

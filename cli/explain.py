@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from cli.exits import Exit
@@ -25,9 +27,20 @@ from cli.options import (
     Settings,
 )
 
+LogOption = Annotated[
+    str | None,
+    typer.Option(
+        "--log",
+        metavar="FILE|-",
+        help="Explain the attention errors of an engine's log; -: standard input. The manifest is "
+        "then vllm-0.33.0 by default; --gpu, --arch and --set override what the log says.",
+    ),
+]
+
 
 def explain(
     context: typer.Context,
+    log: LogOption = None,
     manifest: ManifestOption = None,
     overlay: OverlayOption = None,
     arch: Arch = None,
@@ -49,6 +62,11 @@ def explain(
 
     Example: attnsel explain --arch 7.5 --model qwen3-8b
     """
+    if log is not None:
+        from cli.diagnosing import explain_log
+
+        explain_log(log, context.params, form)
+        return
     from cli.asking import Flags, ask_all
     from cli.terminal import complain, places, show, show_json
     from selector.report.explanation import explain as explain_case

@@ -13,7 +13,7 @@ from selector.report.refusals import no_platform
 from selector.report.wording import Places, capabilities_words, listed, reasons, with_separators
 from selector.values import Code, Phase
 
-__all__ = ["change_words", "failure_words", "help_words", "remedy_words"]
+__all__ = ["change_words", "failure_words", "help_words", "remedy_words", "runs_words"]
 
 
 def failure_words(cases: Sequence[Case], selector: Selector, places: Places) -> str | None:
@@ -46,13 +46,13 @@ def help_words(
     else:
         words = ["no setting that was tried helps"]
     if free is not None:
-        words.append(f"not forced, {_runs_words(free)}")
+        words.append(f"not forced, {runs_words(free)}")
     if archs and (found is None or found.touches_model):
         words.append(f"as it is, it runs on {capabilities_words(', '.join(archs))}")
     return words
 
 
-def _runs_words(backends: Mapping[Phase, str]) -> str:
+def runs_words(backends: Mapping[Phase, str]) -> str:
     """``fa3 runs prefill and fa2 decode``, ``fa2 runs prefill and decode``."""
     names = list(dict.fromkeys(backends.values()))
     if len(names) == 1:

@@ -14,7 +14,15 @@ from selector.schema import load_schema
 
 from .conftest import GQA, SPARSE, Run
 
-NAMES = ("resolution", "finding", "request", "explanation", "inspection", "machine")
+NAMES = (
+    "resolution",
+    "finding",
+    "request",
+    "explanation",
+    "inspection",
+    "machine",
+    "diagnosis",
+)
 
 
 @pytest.mark.parametrize("name", NAMES)

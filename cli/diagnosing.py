@@ -1,0 +1,103 @@
+"""``attnsel explain --log``: an engine's log → an answer for each attention error in it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from cli.asking import Flags, UsageError, read_settings
+from cli.exits import Exit
+from cli.options import Format
+from cli.terminal import note, places, show, show_json
+
+if TYPE_CHECKING:
+    from selector.binding import Selector
+    from selector.fields import Vocabulary
+    from selector.serving.diagnosis import Diagnosis
+    from selector.serving.log import Log
+    from selector.values import Device
+
+__all__ = ["explain_log"]
+
+_MANIFEST = "vllm-0.33.0"
+_MOST_ANSWERS = 16
+_REFUSED = {
+    "model": "the error says what layer it is about; --set changes it",
+    "query_len": "the engine chooses before there is a request",
+    "seq_len": "the engine chooses before there is a request",
+    "backend": "the log says what was forced",
+    "prefill_backend": "the log says what was forced",
+    "decode_backend": "the log says what was forced",
+    "deny": "an engine denies no backend",
+    "facts": "this machine is not that of the log; say facts with --set",
+    "as_claimed": "both are shown",
+    "closed_world": "what the log does not say stays unknown",
+}
+"""Options that do not go with a log, and why."""
+
+
+def explain_log(file: str, parameters: Mapping[str, Any], form: Format) -> None:
+    """Prints an answer for each different attention error of a log.
+
+    Raises:
+        AttnselError: an option does not go with a log, or the log has no such error.
+        OSError: the log cannot be read.
+        typer.Exit: nothing runs one of the layers.
+    """
+    from selector.binding import Selector
+    from selector.report.diagnosis import diagnosis_json, diagnosis_lines
+
+    for name, why in _REFUSED.items():
+        if parameters.get(name):
+            raise UsageError(f"--{name.replace('_', '-')} does not go with --log: {why}")
+    flags = Flags.of(parameters)
+    device = _device(flags)
+    selector = Selector.load(flags.manifest or _MANIFEST, overlays=flags.overlay)
+    log = _read(file, selector.manifest.vocabulary)
+    found = _diagnose(log, selector, device, flags)
+    if form is Format.JSON:
+        show_json(diagnosis_json(found, selector))
+    else:
+        show(diagnosis_lines(found, selector, places(selector.manifest.ref.file)))
+    if (left := len(log.errors) - len(found)) > 0:
+        note(f"attnsel: {left} more different errors in the log; the first {len(found)} are shown")
+    if not all(one.runs for one in found):
+        raise typer.Exit(Exit.NO_BACKEND)
+
+
+def _diagnose(log: Log, selector: Selector, device: Device | None, flags: Flags) -> list[Diagnosis]:
+    from selector.serving.diagnosis import Given, diagnose
+
+    if not log.errors:
+        raise UsageError(
+            'no attention error in the log: looked for "No valid attention backend found for ...", '
+            '"No valid MLA prefill backend found ..." and "Selected backend ... is not valid for '
+            'this configuration"'
+        )
+    settings = read_settings(selector.manifest, flags.settings)
+    given = Given(settings.fields, settings.facts)
+    return [diagnose(e, log, selector, device, given) for e in log.errors[:_MOST_ANSWERS]]
+
+
+def _device(flags: Flags) -> Device | None:
+    """The device that was given; none: the log may say it."""
+    from selector.devices import find_device, find_gpu
+
+    if flags.arch is not None and flags.gpu is not None:
+        raise UsageError("--arch and --gpu both name a device; give one of them")
+    if flags.arch is not None:
+        return find_device(flags.arch)
+    return None if flags.gpu is None else find_gpu(flags.gpu)
+
+
+def _read(file: str, vocabulary: Vocabulary) -> Log:
+    """What the log says; bytes that are no text are passed by."""
+    from selector.serving.log import read_log
+
+    if file == "-":
+        return read_log((raw.decode("utf-8", "replace") for raw in sys.stdin.buffer), vocabulary)
+    with open(file, encoding="utf-8", errors="replace") as lines:
+        return read_log(lines, vocabulary)
