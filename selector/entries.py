@@ -236,7 +236,7 @@ class EntryReader:
                 batch=r.get("scope") == "batch",
                 reason=r["reason"],
                 position=r.position,
-                by_dense_backend="by" in r,
+                by_dense_backend=r.get("by") == "dense_backend",
                 source=r.get("source", ""),
             )
             for r in rules

@@ -115,6 +115,12 @@ class Field(msgspec.Struct, frozen=True):
             return (Domain.of(*self.values) if self.values else ANY) | symbols
         return Domain.between(self.low, None) | symbols
 
+    def names(self) -> tuple[Value, ...]:
+        """Every value of a field that has few; nothing for numbers and open names."""
+        if self.type in ("boolean", "presence"):
+            return (True, False, *self.symbols)
+        return (*self.values, *self.symbols) if self.values else ()
+
     def closed(self) -> Value | None:
         """What the field is in a closed world when nobody says it; ``None``: it stays unknown."""
         for symbol in (ABSENT, UNSET):

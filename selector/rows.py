@@ -173,6 +173,8 @@ class RowReader:
         dense = given = False
         for column, value in row.items():
             reading = self._reads.get(column) or self._read(column)
+            if isinstance(value, float) and value != value:
+                value = None  # tables of numbers have no other null
             if reading.dense:
                 dense = dense or _flag(column, value)
             elif reading.values is not None and not reading.keeps(value):
@@ -187,6 +189,8 @@ class RowReader:
         for name in unknown:
             if stated.get(name) is None:
                 stated[name] = _UNKNOWN
+        if given:
+            stated.pop("model", None)  # only a name: what is given a layer has its sizes beside it
         return stated, dense, given
 
     def _state(

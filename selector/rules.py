@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Generic, TypeVar
 
 import msgspec
@@ -46,11 +47,17 @@ class Answer(Enum):
 class Question:
     """What is asked: field → value, or the set of values it can have. Immutable."""
 
-    __slots__ = ("_values", "vocabulary")
+    __slots__ = ("_derive", "_values", "vocabulary")
 
-    def __init__(self, vocabulary: Vocabulary, values: Mapping[str, Value | Domain]) -> None:
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        values: Mapping[str, Value | Domain],
+        derive: Mapping[str, FirstMatch[Value]] = MappingProxyType({}),
+    ) -> None:
         self.vocabulary = vocabulary
         self._values = dict(values)
+        self._derive = derive
 
     def possible(self, name: str) -> Domain:
         """The values a field can have; everything when nothing is known."""
@@ -68,17 +75,37 @@ class Question:
 
     def plus(self, values: Mapping[str, Value | Domain]) -> Question:
         """The same question with these fields set."""
-        return Question(self.vocabulary, {**self._values, **values})
+        return Question(self.vocabulary, {**self._values, **values}, self._derive)
 
     def derived(self, rules: Mapping[str, FirstMatch[Value]]) -> Question:
         """The same question with these values computed anew, each from the ones before it."""
         if not rules:
             return self
         question = self.plus({})
+        question._derive = (
+            {**self._derive, **rules} if rules.keys() - self._derive.keys() else self._derive
+        )
         for name, match in rules.items():
             results = [found.rule.result for found in match.matches(question)]
             question._values[name] = results[0] if len(results) == 1 else Domain.of(*results)
         return question
+
+    def undecided(self, name: str) -> frozenset[str]:
+        """The unknown fields that a derived value is computed from; of any other field, itself."""
+        pending, seen, found = [name], {name}, set[str]()
+        while pending:
+            rules = self._derive.get(field := pending.pop())
+            if rules is None:
+                found |= {field} if self.known(field) is None else set()
+                continue
+            read = {test.field for rule in rules.rules for test in rule.when.tests} - seen
+            seen |= read
+            pending += read
+        return frozenset(found)
+
+    def supposing(self, name: str, value: Value) -> Question:
+        """The question with one field known, and what is derived computed anew."""
+        return self.plus({name: value}).derived(self._derive)
 
     def items(self) -> Iterator[tuple[str, Value | Domain]]:
         """Every field something is known of, in order of the vocabulary."""
@@ -184,11 +211,25 @@ class Test(msgspec.Struct, frozen=True):
         )
 
     def condition(self, question: Question) -> Condition:
-        """What the field must be for the answer to be yes."""
+        """What the field must be for the answer to be yes.
+
+        Of a derived value that one unknown field decides, what that field must be.
+        """
         field = question.vocabulary.fields[self.field]
+        undecided = question.undecided(self.field)
+        if undecided != {self.field} and len(undecided) == 1:
+            (name,) = undecided
+            source = question.vocabulary.fields[name]
+            kept = [v for v in source.names() if self._holds_if(question, name, v)]
+            if kept:
+                return Condition(name, show_domain(source, Domain.of(*kept)), self.position)
         _, allowed = self.allowed.within(question)
         wanted = allowed & question.possible(self.field)
         return Condition(self.field, show_domain(field, wanted), self.position)
+
+    def _holds_if(self, question: Question, name: str, value: Value) -> bool:
+        possible = question.possible(name).admits(value)
+        return possible and self.answer(question.supposing(name, value)) is Answer.YES
 
     def counter(self, question: Question) -> Condition:
         """What the field must not be for the answer to be no."""
