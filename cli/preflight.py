@@ -218,9 +218,7 @@ def _read_container(name: str | None) -> Iterable[tuple[str, Command]]:
 
 
 def _shown(name: str) -> str:
-    from selector.fields import one_line
-
-    return "stdin" if name == "-" else one_line(name)
+    return "stdin" if name == "-" else name
 
 
 def _text(name: str) -> str:

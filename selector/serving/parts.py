@@ -140,6 +140,10 @@ class _Reader:
         for field, why in _UNMODELLED.items():
             if (setting := self.command.setting(field)) is not None:
                 self._note("unmodelled", setting, why)
+        for field in ("dcp_size", "pcp_size"):
+            size = self.command.setting(field)
+            if size is not None and isinstance(size.value, int) and size.value > 1:
+                self._note("unmodelled", size, "whether it goes with the other sizes is not asked")
         runner = self.command.setting("runner")
         if runner is not None and runner.value == "pooling":
             self._note("unmodelled", runner, "layers are taken as the config.json has them")
