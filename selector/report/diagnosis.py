@@ -12,7 +12,7 @@ from selector.fields import show, show_domain
 from selector.manifest import Manifest
 from selector.report.data import case_json, to_json
 from selector.report.failure import remedy_words, runs_words
-from selector.report.refusals import Refusals
+from selector.report.refusals import Refusals, no_platform
 from selector.report.text import (
     BLANK,
     Line,
@@ -170,7 +170,10 @@ def _help_words(diagnosis: Diagnosis) -> list[str]:
         on = (
             f"vLLM {diagnosis.versions.manifest} runs it on {where}" if where else "it runs nowhere"
         )
-        say = 'the log names no GPU; say it with --gpu "RTX PRO 6000" or --arch 12.0'
+        named = "the log names no GPU"
+        if diagnosis.gpu is not None:
+            named = f'the log\'s GPU "{diagnosis.gpu.text}" is not one known here'
+        say = f'{named}; say it with --gpu "RTX PRO 6000" or --arch 12.0'
         fits = capabilities_words(", ".join(diagnosis.fits))
         return [f"{say}; {on}", *([f"the log's reasons are those of {fits}"] if fits else [])]
     free = [f"not forced, {runs_words(diagnosis.unforced)}"] if diagnosis.unforced else []
@@ -179,7 +182,7 @@ def _help_words(diagnosis: Diagnosis) -> list[str]:
     assumed = diagnosis.case.assumed
     words = [*free, *(remedy_words(r, assumed) for r in diagnosis.remedies)]
     if not words:
-        words = ["no setting that was tried helps"]
+        words = [no_platform(diagnosis.case) or "no setting that was tried helps"]
     return [*words, *([f"as it is, it runs on {where}"] if where else [])]
 
 
@@ -309,6 +312,7 @@ def _json(one: Diagnosis, manifest: Manifest) -> dict[str, Any]:
         "error": _error_json(one.error),
         "versions": to_json(one.versions),
         "device": None if one.device is None else to_json(one.device),
+        "gpu": to_json(one.gpu),
         "device_line": one.device_line,
         "layer": {n: _plain(n, v, manifest) for n, v in one.question.layer.fields.items()},
         "told": {name: witness.value for name, witness in told.items()},

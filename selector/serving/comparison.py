@@ -100,8 +100,11 @@ def compare(
 
 
 def same_reasons(compared: Sequence[Compared]) -> bool:
-    """Whether the manifest refuses all that the log refuses, for the same reasons."""
-    return all(not c.differs and c.outcome not in USABLE for c in compared)
+    """Whether the manifest refuses what the log refuses for the same reasons, and has nothing else.
+
+    A backend that only the manifest's list has, and that it refuses too, makes no difference.
+    """
+    return all(not (c.said and c.differs) and c.outcome not in USABLE for c in compared)
 
 
 def phase_of(error: EngineError, manifest: Manifest, backend: str) -> Phase:
@@ -138,11 +141,13 @@ def _compared(
     judged: Candidate | None,
     really: Candidate | None,
 ) -> Compared:
+    told = dict.fromkeys(r.code or r.text for r in said)
+    if name not in manifest.entries:
+        return Compared(name, False, said, only_log=tuple(told))
     if judged is None:
-        return Compared(name, name in manifest.entries, said)
+        return Compared(name, True, said)
     phase = phase_of(error, manifest, name)
     verdict = judged.prefill if phase is Phase.PREFILL else judged.decode
-    told = dict.fromkeys(r.code or r.text for r in said)
     stated = [r.code for r in verdict.rejections if r.code not in _OWN]
     missing = [r.code for r in verdict.rejections if r.code in (Code.NOT_INSTALLED, Code.VERSION)]
     both = tuple(code for code in told if code in (*stated, *missing))

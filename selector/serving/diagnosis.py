@@ -59,6 +59,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
         versions: the engine's and the manifest's.
         question: the layer that was asked about.
         device: where; ``None``: neither the log nor the asker says it.
+        gpu: what the log calls the GPU, whether that is known here or not.
         device_line: the line of the log that says it; ``None``: the asker does.
         contradiction: why no such layer can exist; then there is no answer.
         case: the answer: what works on that device.
@@ -76,6 +77,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
     versions: Versions
     question: Question
     device: Device | None
+    gpu: Told | None = None
     device_line: int | None = None
     contradiction: str | None = None
     case: Case | None = None
@@ -134,6 +136,7 @@ def diagnose(
         versions=_versions(log, manifest),
         question=question,
         device=where,
+        gpu=log.gpu,
         device_line=None if found is None else found[1],
         provenance=provenance_of(error, log, question, manifest),
     )
