@@ -35,7 +35,7 @@ from selector.serving.amending import Amendment, command_line
 from selector.serving.judging import Judged
 from selector.serving.parts import Part as Layers
 from selector.serving.parts import Trace
-from selector.serving.pins import is_dense_mla
+from selector.serving.pins import PREFILL_SUFFIX, is_dense_mla
 from selector.serving.preflight import Preflight
 from selector.serving.refusal import Refusal
 from selector.values import Coercion, Condition, Resolution
@@ -88,7 +88,10 @@ def refusal_words(refusal: Refusal, found: Preflight, alike: Sequence[Refusal] =
     if refusal.stage == "constructor":
         return f"{refusal.backend} is selected for {of}, and its constructor refuses: {why}"
     if refusal.pin:
-        return f"{refusal.pin} {refusal.backend} is refused for {of}: {why}"
+        name = str(refusal.backend)
+        if refusal.stage == "mla prefill":
+            name = name.removesuffix(PREFILL_SUFFIX)
+        return f"{refusal.pin} {name} is refused for {of}: {why}"
     if refusal.stage == "mla prefill":
         return f"no MLA prefill backend for {of}: {why}"
     return f"no backend for {phases} of {of}"

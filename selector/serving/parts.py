@@ -268,7 +268,7 @@ class _Reader:
         if key.startswith("--set "):  # it follows from a field that was set
             source = settings.get(key.removeprefix("--set "))
             key = one_line(source.origin) if source else key.removeprefix("--set ")
-        return Trace(name, text, _KINDS.get(origin, "derived"), one_line(key) if key else "")
+        return Trace(name, text, _KINDS.get(origin, "derived"), key)
 
     def _drafter(self, model: Model, ranks: Model, draft: Model | None) -> Sequence[Part]:
         said = self.command.speculative
