@@ -1,0 +1,183 @@
+"""``attnsel explain --log``: an engine's log in, an answer out."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from selector.schema import load_schema
+
+from .conftest import Run
+
+LOGS = Path(__file__).parents[1] / "serving" / "logs"
+CONFIG = (
+    "head_size=64, dtype=torch.bfloat16, kv_cache_dtype=fp8_ds_mla, block_size=None, "
+    "use_mla=False, has_sink=False, use_sparse=False, use_mm_prefix=False, attn_type=decoder"
+)
+NONE = (
+    "ValueError: No valid attention backend found for cuda with "
+    f"AttentionSelectorConfig({CONFIG}). Reasons: {{FLASH_ATTN: [kv_cache_dtype not supported]}}.\n"
+)
+FORCED = (
+    "ValueError: Selected backend AttentionBackendEnum.FLASH_ATTN is not valid for this "
+    "configuration. Reason: ['sink setting not supported']\n"
+)
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "engine.log"
+    path.write_text(text, "utf-8")
+    return path
+
+
+def test_first_what_was_asked_then_the_nearest_change(run: Run, tmp_path: Path) -> None:
+    text = "INFO [api_server.py:1] vLLM API server version 0.19.1\n" + NONE
+    ran = run("explain", "--log", written(tmp_path, text), "--arch", "9.0")
+    lines = [line for line in ran.out.splitlines() if line]
+    assert ran.code == 3
+    assert ran.err == ""
+    assert lines[0].startswith("no valid attention backend · compute capability 9.0 · vLLM 0.19.1")
+    assert "head_size 64" in lines[1]
+    assert "kv_cache_dtype fp8_ds_mla" in lines[1]
+    assert lines[2].split()[:2] == ["nearest", "kv_cache_dtype"]
+    assert any(line.split() == ["FLASH_ATTN", *line.split()[1:]] for line in lines)
+    assert "only in the manifest" in ran.out
+    assert "probably the target model's" in lines[-2]
+
+
+def test_both_marks_are_shown(run: Run, tmp_path: Path) -> None:
+    text = NONE.replace("[kv_cache_dtype not", "[sparse not")
+    ran = run("explain", "--log", written(tmp_path, text), "--arch", "9.0")
+    row = next(line for line in ran.out.splitlines() if line.startswith("    FLASH_ATTN "))
+    assert "only in the manifest: kv_cache_dtype fp8_ds_mla; accepts" in row
+    assert "only in the log: sparse not supported" in row
+
+
+def test_it_reads_standard_input(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xff\xfe\0" + NONE.encode())))
+    assert run("explain", "--log", "-", "--arch", "9.0").code == 3
+
+
+def test_options_override_what_the_log_says(run: Run, tmp_path: Path) -> None:
+    path = written(tmp_path, "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-0)\n" + NONE)
+    assert "H100 (9.0)" in run("explain", "--log", path).out
+    ran = run("explain", "--log", path, "--gpu", "RTX 5090", "--set", "kv_cache_dtype=auto")
+    assert "RTX 5090 (12.0)" in ran.out
+    assert "kv_cache_dtype auto (given)" in ran.out
+    assert ran.code == 0
+
+
+def test_without_a_gpu_it_says_how_to_name_one(run: Run) -> None:
+    ran = run("explain", "--log", LOGS / "sparse_mla_tp8.log")
+    assert ran.code == 0
+    assert "the log names no GPU; say it with --gpu" in ran.out
+    assert "the log's reasons are those of 7.0–8.9" in ran.out
+
+
+def test_each_error_gets_an_answer(run: Run, tmp_path: Path) -> None:
+    path = written(tmp_path, NONE + FORCED + NONE)
+    ran = run("explain", "--log", path, "--arch", "9.0", "--format", "json")
+    assert [d["error"]["kind"] for d in ran.json["diagnoses"]] == ["none", "forced"]
+    assert ran.json["diagnoses"][0]["error"]["count"] == 2
+    out = run("explain", "--log", path, "--arch", "9.0").out
+    assert out.index("no valid attention backend") < out.index("FLASH_ATTN was asked for")
+
+
+def test_of_very_many_errors_the_first_are_answered(run: Run, tmp_path: Path) -> None:
+    text = "".join(NONE.replace("head_size=64", f"head_size={64 + n}") for n in range(20))
+    ran = run("explain", "--log", written(tmp_path, text), "--arch", "9.0", "--format", "json")
+    assert len(ran.json["diagnoses"]) == 16
+    assert ran.err.count("\n") == 1
+    assert "4 more different errors" in ran.err
+
+
+@pytest.mark.parametrize("name", sorted(p.name for p in LOGS.glob("*.log")))
+@pytest.mark.parametrize("device", [(), ("--arch", "12.0"), ("--arch", "cpu")])
+def test_the_json_is_what_the_schema_says(run: Run, name: str, device: tuple[str, ...]) -> None:
+    ran = run("explain", "--log", LOGS / name, *device, "--format", "json")
+    assert list(Draft202012Validator(load_schema("diagnosis")).iter_errors(ran.json)) == []
+    assert ran.code == (0 if ran.json["runs"] else 3)
+
+
+# -- wrong use -----------------------------------------------------------------------------------
+
+
+def test_a_log_without_an_error_says_what_was_looked_for(run: Run, tmp_path: Path) -> None:
+    for text in ("", "INFO all is well\n", "\0" * 1000):
+        ran = run("explain", "--log", written(tmp_path, text))
+        assert ran.code == 2
+        assert "No valid attention backend found" in ran.complaint
+        assert "Selected backend" in ran.complaint
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        ("--model", "qwen3-8b"),
+        ("--query-len", "5"),
+        ("--seq-len", "5"),
+        ("--backend", "FLASHINFER"),
+        ("--deny", "FLASHINFER"),
+        ("--as-claimed",),
+        ("--closed-world",),
+        ("--facts", "probe"),
+    ],
+)
+def test_what_does_not_go_with_a_log(run: Run, tmp_path: Path, option: tuple[str, ...]) -> None:
+    ran = run("explain", "--log", written(tmp_path, NONE), *option)
+    assert ran.code == 2
+    assert ran.complaint.startswith(f"{option[0]} does not go with --log: ")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--log", "nowhere.log"),
+        ("--log", "."),
+        ("--log", "LOG", "--arch", "9.0", "--gpu", "H100"),
+        ("--log", "LOG", "--gpu", "GTX 1"),
+        ("--log", "LOG", "--set", "head_size=none"),
+        ("--log", "LOG", "--set", "has_flashinfer=perhaps"),
+        ("--log", "LOG", "--manifest", "nowhere.yaml"),
+    ],
+)
+def test_mistakes_are_one_line(run: Run, tmp_path: Path, options: tuple[str, ...]) -> None:
+    path = str(written(tmp_path, NONE))
+    ran = run("explain", *(path if option == "LOG" else option for option in options))
+    assert ran.code == 2
+    assert ran.complaint
+
+
+def test_a_layer_that_cannot_exist_is_said_to_be_so(run: Run, tmp_path: Path) -> None:
+    path = written(tmp_path, NONE)
+    ran = run("explain", "--log", path, "--arch", "9.0", "--set", "num_heads=7,num_kv_heads=2")
+    assert ran.code == 3
+    assert "no answer  num_heads 7 is not a multiple of num_kv_heads 2" in ran.out
+
+
+def test_another_manifest_may_answer(run: Run, tmp_path: Path, small: list[str]) -> None:
+    ran = run("explain", "--log", written(tmp_path, NONE), "--arch", "9.0", *small)
+    assert ran.code in (0, 3)
+    assert "not in the manifest" in ran.out
+
+
+# -- size ----------------------------------------------------------------------------------------
+
+
+def test_a_log_of_twenty_megabytes_takes_seconds(run: Run, tmp_path: Path) -> None:
+    line = "INFO 11-29 10:00:00 [loggers.py:1] Engine 000: Avg prompt throughput: 1.0 tokens/s\n"
+    text = line * (20_000_000 // len(line)) + NONE
+    path = written(tmp_path, text)
+    start = time.process_time()
+    ran = run("explain", "--log", path, "--arch", "9.0", "--format", "json")
+    assert time.process_time() - start < 5
+    found: Any = ran.json
+    assert found["error"]["line"] == text.count("\n")
+    assert json.dumps(found)
