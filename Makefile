@@ -4,7 +4,7 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 BIN := .venv/bin
 
-ORACLE ?= $(firstword $(wildcard ../shared/oracle) tests/parity)
+RECORDED ?= $(firstword $(wildcard ../shared/oracle) tests/parity)
 .PHONY: demo test check coverage format models parity schemas readme build clean
 
 demo: .venv/installed
@@ -18,7 +18,7 @@ check: .venv/installed-test  ## everything that CI and reviewers look at
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/attnsel lint
+	$(BIN)/attnsel lint capabilities.yaml manifests/*.yaml
 	$(MAKE) coverage
 
 coverage: .venv/installed-test  ## domains, the definition and its paths must be covered branch by branch
@@ -33,7 +33,7 @@ models: .venv/installed  ## how many configs are read exactly, and which fields 
 	$(BIN)/python tools/score_models.py $(CORPUS) --misses
 
 parity: .venv/installed-test  ## every recorded decision of vLLM, where they lie beside this; else the committed part
-	PYTHONPATH=. $(BIN)/python tools/parity.py $(ORACLE)
+	PYTHONPATH=. $(BIN)/python tools/parity.py $(RECORDED)
 
 schemas: .venv/installed  ## after changing selector/fields.py
 	$(BIN)/python tools/write_schemas.py
