@@ -31,7 +31,7 @@ from selector.report.wording import (
     reasons,
     with_separators,
 )
-from selector.serving.amending import Amendment, command_line
+from selector.serving.amending import Amendment, Mended, command_line
 from selector.serving.judging import Judged
 from selector.serving.parts import Part as Layers
 from selector.serving.parts import Trace
@@ -62,9 +62,9 @@ _SAID_TWICE = ("config_kv_cache_dtype", "dcp", "pcp")
 
 
 def amendment_words(change: Amendment) -> str:
-    """``--kv-cache-dtype fp8 → auto``, ``without --block-size 7``, ``only -ac.backend X``."""
+    """``--kv-cache-dtype fp8 → auto``, ``no --block-size 7``, ``only -ac.backend X``."""
     if change.after is None:
-        return f"without {change.flag} {change.before or ''}".rstrip()
+        return f"no {change.flag} {change.before or ''}".rstrip()
     if change.before is None:
         return f"add {change.flag} {change.after}"
     if change.before == change.after:
@@ -128,7 +128,7 @@ def _layers(part: Layers) -> str:
 
 def preflight_lines(found: Preflight, places: Places) -> list[Line]:
     """Whether it starts; then what is selected, what to change, and what to know."""
-    lines = [_verdict(found), line(_heading(found), hang=4)]
+    lines = [_verdict(found), *_short_change(found), line(_heading(found), hang=4)]
     general = [r for r in found.refusals if all(not _is_of(r, one) for one in found.parts)]
     if general:
         rows: list[list[Part]] = [[faint(r.stage), refusal_words(r, found)] for r in general]
@@ -224,13 +224,24 @@ def _trace_words(trace: Trace) -> str:
     return f"{trace.field}{GLUE}{with_separators(trace.value)}{where}"
 
 
+def _changes_words(mended: Mended) -> str:
+    return " and ".join(amendment_words(one) for one in mended.amendments)
+
+
+def _short_change(found: Preflight) -> list[Line]:
+    """The smallest change, for those who read no further."""
+    if found.mended is None:
+        return []
+    return [line("with ", good(_changes_words(found.mended)), " it starts", hang=4)]
+
+
 def _change(found: Preflight) -> list[Line]:
     """The smallest change, and the command with it made; it is never wrapped."""
     if found.mended is None:
         runs = capabilities_words(", ".join(found.elsewhere))
         there = f"; as it is, it runs on {runs}" if runs else ""
         return [line(strong("change"), f"  no setting that was tried helps{there}")]
-    words = " and ".join(amendment_words(one) for one in found.mended.amendments)
+    words = _changes_words(found.mended)
     command = command_line(found.mended.command).replace(" ", GLUE)
     return [line(strong("change"), "  ", words, hang=8), line("  ", command)]
 

@@ -209,8 +209,6 @@ def _other_words(command: Command, refusal: Refusal) -> Iterator[_Option]:
             yield _Option(((setting.field, None),), _FORCED)
     if command.setting("strict_variables") is not None:
         yield _Option((("strict_variables", None),))
-    if command.setting("mla") is not None:
-        yield _Option((("mla", None),))
 
 
 def _sizes(command: Command, refusal: Refusal, asked: Question) -> Iterator[_Option]:

@@ -156,7 +156,7 @@ def _drafter_notes(command: Command, judged: Sequence[Judged], engine: Engine) -
         other = f" ({entry.name} serves {kind})"
     shown = one_line(setting.origin)
     text = f"{shown} does not reach the drafter{other}; --speculative-config.attention_backend does"
-    yield Note("unmodelled" if other else "overridden", shown, text, setting.position)
+    yield Note("overridden", shown, text, setting.position)
 
 
 # -- one part ------------------------------------------------------------------------------------

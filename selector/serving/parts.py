@@ -129,6 +129,8 @@ class _Reader:
 
     def _note(self, kind: Literal["unmodelled", "overridden"], setting: Setting, text: str) -> None:
         flag = one_line(setting.origin)
+        if any(text in note.text for note in self.notes):
+            return
         self.notes.append(Note(kind, flag, f"{flag}: {text}", setting.position))
 
     def _refuse(self, refusal: Refusal) -> None:
@@ -194,22 +196,24 @@ class _Reader:
             without = {n: v for n, v in fields.items() if n not in _SIZES}
             try:
                 found = override(model, without)
-            except AttnselError:
-                self._refuse(Refusal("command", stack, words=str(error)))
-                return self._override_without(model, fields, stack)
+            except AttnselError as other:
+                return self._override_without(model, fields, stack, str(other))
             self._refuse(Refusal("parallel sizes", stack, words=str(error)))
             for name in _SIZES:
                 fields.pop(name, None)
             return found
 
     def _override_without(
-        self, model: Model, fields: dict[str, Value | Domain], stack: Stack
+        self, model: Model, fields: dict[str, Value | Domain], stack: Stack, why: str
     ) -> Model:
-        """The same without what changes the kind of layers; else the model as it is."""
+        """The same without what changes the kind of layers, which is named; else as it is."""
         kinds = [name for name in ("mla", "sliding_window") if name in fields]
         for name in kinds:
             del fields[name]
+            if (setting := self.command.setting(name)) is not None:
+                self._note("unmodelled", setting, f"left out here, for {why.partition('; ')[0]}")
         if not kinds:
+            self._refuse(Refusal("command", stack, words=why))
             fields.clear()
         return self._override(model, fields, stack)
 
@@ -247,8 +251,7 @@ class _Reader:
         stored, used = old.layer.get("kv_cache_dtype"), new.layer.get("kv_cache_dtype")
         if old.origins.get("kv_cache_dtype") is Origin.CHECKPOINT and stored != used:
             text = f"{used} replaces {stored}, which the checkpoint says"
-            if all(text not in note.text for note in self.notes):
-                self._note("overridden", setting, text)
+            self._note("overridden", setting, text)
 
     def _traces(self, group: LayerGroup, settings: Mapping[str, Setting]) -> tuple[Trace, ...]:
         return tuple(

@@ -58,7 +58,7 @@ class TestAnswers:
         ran = run("preflight", "--gpu", "H200", "--", *line.split())
         assert ran.code == 3
         assert "(and 1 more refusal)" in ran.out.splitlines()[0]
-        assert "change  -tp 3 → 2 and without --attention-backend FLASHMLA" in ran.out
+        assert "change  -tp 3 → 2 and no --attention-backend FLASHMLA" in ran.out
         assert "--attention-backend FLASHMLA is refused" not in ran.out.splitlines()[0]
 
     def test_dead_ones_are_named_with_what_replaced_them(self, run: Run) -> None:

@@ -219,6 +219,13 @@ class TestRefusals:
         assert found.mended is not None
         assert preflight(found.mended.command, found.model, found.device, engine()).will_start
 
+    def test_a_switch_that_does_not_fit_the_model_is_named_and_left_out(self):
+        found = ahead("H200", "VLLM_MLA_DISABLE=1 vllm serve deepseek-v3.2 -tp 8")
+        assert found.will_start
+        assert [note.kind for note in found.notes] == ["unmodelled"]
+        assert "their indexer works on the latent" in found.notes[0].text
+        assert origin(found, "tp_size")[0] == "8"
+
     def test_where_nothing_helps_it_says_where_it_runs(self):
         found = ahead("A100", "vllm serve deepseek-v3.2 -tp 8")
         assert {r.stage for r in found.refusals} == {"selection"}
