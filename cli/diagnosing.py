@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["explain_log"]
 
 _MANIFEST = "vllm-0.33.0"
-_MOST_ANSWERS = 16
+_MOST_ANSWERS = 12
 _REFUSED = {
     "model": "the error says what layer it is about; --set changes it",
     "query_len": "the engine chooses before there is a request",

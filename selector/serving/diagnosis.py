@@ -212,13 +212,35 @@ def _nowhere(plain: Diagnosis, inquiry: Inquiry, selector: Selector) -> Diagnosi
 
 def _remedies(case: Case, selector: Selector) -> tuple[Remedy, ...]:
     """Changes of settings first, then of software; nobody can give a model other heads."""
-    nearest = [way for way in ways(case, selector) if _is_possible(way)][:_MOST_TRIED]
+    nearest = [way for way in ways(_listed(case), selector) if _is_possible(way)][:_MOST_TRIED]
     found: dict[object, Remedy] = {}
     for way in nearest:
         one = remedy(case, selector, [way])
-        if one is not None:
+        if one is not None and not any(_says_too(other, one) for other in found.values()):
             found.setdefault(tuple((c.field, c.after) for c in one.changes), one)
     return tuple(found.values())[:_MOST_REMEDIES]
+
+
+def _says_too(one: Remedy, other: Remedy) -> bool:
+    """Whether the first names the other's single change among its further values."""
+    if one.backends != other.backends or (len(one.changes), len(other.changes)) != (1, 1):
+        return False
+    first, second = one.changes[0], other.changes[0]
+    return first.field == second.field and second.after in (first.after, *first.others)
+
+
+def _listed(case: Case) -> Case:
+    """The case with those candidates only that can be chosen: the forced one, or the list's."""
+    answer, forced = case.resolution, case.inquiry.policy.backend
+    names = {*(answer.prefill.tried or ()), *(answer.decode.tried or ())}
+    if forced is not None:
+        names = {forced}
+    elif answer.prefill.tried is None or answer.decode.tried is None:
+        return case
+    kept = tuple(c for c in answer.candidates if c.backend in names)
+    return msgspec.structs.replace(
+        case, resolution=msgspec.structs.replace(answer, candidates=kept)
+    )
 
 
 def _is_possible(way: Way) -> bool:

@@ -103,7 +103,9 @@ def test_the_fix_is_among_the_suggestions(report: dict[str, Any]) -> None:
             name
             for remedy in found.remedies
             for name in remedy.backends.values()
-            if [(c.field, c.after) for c in remedy.changes] == [(fix["field"], fix["to"])]
+            for change in remedy.changes
+            if len(remedy.changes) == 1 and change.field == fix["field"]
+            if fix["to"] in (change.after, *change.others)
         }
 
 
