@@ -212,9 +212,17 @@ def _read_container(name: str | None) -> Iterable[tuple[str, Command]]:
 
     where = f"{_shown(name)}: "
     try:
-        return [(where, one) for one in read_container(_text(name))]
+        return [(where, _without_secrets(one)) for one in read_container(_text(name))]
     except CommandError as error:
         raise CommandError(f"{where}{error}") from None
+
+
+def _without_secrets(command: Command) -> Command:
+    """The command with the engine's own variables only: a container holds tokens too."""
+    import msgspec
+
+    kept = {n: v for n, v in command.variables.items() if n.startswith("VLLM_")}
+    return msgspec.structs.replace(command, variables=kept)
 
 
 def _shown(name: str) -> str:

@@ -250,11 +250,15 @@ def _ways(found: Judged, asked: Question) -> Iterator[_Option]:
         yield _option(made, part.stack)
         if len(changes) == 1 and changes[0].field in made:
             for text in changes[0].others:
-                yield _option(_read(words, changes[0].field, text), part.stack)
+                yield from _other(words, changes[0].field, text, part.stack)
 
 
-def _read(words: Vocabulary, field: str, text: str) -> dict[str, Any]:
-    return {field: words.fields[field].read(text)}
+def _other(words: Vocabulary, field: str, text: str, stack: Stack) -> Iterator[_Option]:
+    """Yields a value that would do as well; a set of values is none."""
+    try:
+        yield _option({field: words.fields[field].read(text)}, stack)
+    except AttnselError:
+        return
 
 
 def _option(made: dict[str, Any], stack: Stack) -> _Option:

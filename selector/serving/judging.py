@@ -9,7 +9,7 @@ import msgspec
 
 from selector.binding import Selector
 from selector.changes.case import USABLE, Inquiry, candidate_of, choice_of, verdict_of
-from selector.errors import AttnselError, UnknownBackendError
+from selector.errors import AttnselError, UnknownBackendError, UnknownDeviceError
 from selector.fields import one_line
 from selector.serving.command import Command
 from selector.serving.flags import table
@@ -112,6 +112,8 @@ def judge(command: Command, asked: Question, *, hasty: bool = False) -> Judgemen
         judged.append(found)
         refusals += refused
     notes += _drafter_notes(command, judged, asked.engine)
+    answers = [one.claimed for one in judged if one.claimed is not None]
+    notes += [Note("unmodelled", "device", text) for one in answers for text in one.notes]
     return Judgement(tuple(judged), tuple(refusals), tuple(notes))
 
 
@@ -264,6 +266,27 @@ def _constructors(part: Part, claimed: Resolution, truth: Resolution) -> Iterato
             name,
             candidates=(Refused(name, why),),
         )
+
+
+def check_platform(judged: Sequence[Judged], engine: Engine) -> None:
+    """Refuses a device of which the manifest says nothing: no answer is better than a wrong one.
+
+    Raises:
+        UnknownDeviceError: no backend of the manifest serves its platform.
+    """
+    for one in judged:
+        if one.claimed is None or not one.claimed.candidates:
+            continue
+        refused = [
+            any(r.field == "platform" for v in (c.prefill, c.decode) for r in v.rejections)
+            for c in one.claimed.candidates
+        ]
+        if all(refused):
+            ref, device = engine.truth.manifest.ref, one.claimed.device
+            raise UnknownDeviceError(
+                f"{device}: the manifest of {ref.name} {ref.version} says nothing of "
+                f"{device.platform}; give a CUDA GPU, or --manifest of one that does"
+            )
 
 
 def conditions_of(judged: Sequence[Judged], engine: Engine) -> Mapping[str, None]:

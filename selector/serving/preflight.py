@@ -8,7 +8,15 @@ from selector.changes.case import Case
 from selector.changes.search import elsewhere
 from selector.serving.amending import Mended, command_line, mend
 from selector.serving.command import Command
-from selector.serving.judging import Engine, Judged, Judgement, Question, conditions_of, judge
+from selector.serving.judging import (
+    Engine,
+    Judged,
+    Judgement,
+    Question,
+    check_platform,
+    conditions_of,
+    judge,
+)
 from selector.serving.refusal import Refusal
 from selector.serving.values import Note
 from selector.values import Device, Model
@@ -74,9 +82,13 @@ def preflight(
         device: where it is to run.
         engine: the manifest.
         draft: the drafter's model, when the command names one that can be read.
+
+    Raises:
+        UnknownDeviceError: the manifest says nothing of the device's platform.
     """
     asked = Question(model, device, engine, draft)
     found = judge(command, asked)
+    check_platform(found.judged, engine)
     mended = mend(command, found, asked)
     return Preflight(
         command,

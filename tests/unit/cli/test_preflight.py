@@ -74,6 +74,10 @@ class TestAnswers:
         assert ran.code == 3
         assert "no setting that was tried helps; as it is, it runs on 9.0" in ran.out
 
+    def test_a_device_that_nobody_knows_is_named(self, run: Run) -> None:
+        ran = run("preflight", "--arch", "13.0", "--", "vllm", "serve", "Qwen/Qwen3-8B")
+        assert "compute capability 13.0 is not known here" in ran.out
+
     def test_the_environment_does_not_count(
         self, run: Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -164,13 +168,17 @@ class TestSources:
         container = {
             "image": "vllm/vllm-openai:v0.33.0",
             "args": ["--model", "openai/gpt-oss-120b", "--kv-cache-dtype=fp8"],
-            "env": [{"name": "VLLM_USE_V1", "value": "1"}],
+            "env": [
+                {"name": "VLLM_USE_V1", "value": "1"},
+                {"name": "HF_TOKEN", "value": "secret"},
+            ],
         }
         path.write_text(json.dumps({"spec": {"containers": [container]}}))
         ran = run("preflight", "--gpu", "A100", "--container", path)
         assert ran.code == 3
         assert "--kv-cache-dtype=auto" in ran.out
-        assert "VLLM_USE_V1" in ran.out
+        assert "  VLLM_USE_V1=1 " in ran.out
+        assert "secret" not in ran.out
         path.write_text("{")
         assert run("preflight", "--gpu", "A100", "--container", path).code == 2
 
@@ -219,6 +227,8 @@ class TestWrongUse:
             (("--gpu", "H200"), "say which command"),
             (("--gpu", "H200", "--", "ls"), "is no serve command"),
             (("--gpu", "H200", "--", "vllm", "serve"), "no model is named"),
+            (("--gpu", "MI300X", "--", *BAD.split()), "says nothing of rocm"),
+            (("--arch", "cpu", "--", *BAD.split()), "says nothing of cpu"),
             (("--gpu", "X9000", "--", *BAD.split()), "unknown GPU"),
             (("--gpu", "H200", "--arch", "9.0", "--", *BAD.split()), "both name a device"),
             (("--gpu", "H200", "--file", "/nowhere"), "no such file"),
