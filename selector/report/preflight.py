@@ -46,6 +46,7 @@ _WIDTH = 9
 _SIZES = ("tp_size", "pp_size", "dcp_size", "pcp_size")
 _SAID_BY = (
     ("flags", ("flag", "variable")),
+    ("coerced", ("coercion",)),
     ("checkpoint", ("checkpoint",)),
     ("config", ("config",)),
     ("default", ("default",)),

@@ -183,6 +183,9 @@ def _options(command: Command, known: Judgement, asked: Question) -> Iterator[_O
             yield _Option(((pin.field, None),))
     if found is None or found.truth is None or found.inquiry is None:
         return
+    refused = [r for one in first.candidates for r in one.rejections]
+    if found.part.stack == "drafter" and any(r.field == "kv_cache_dtype" for r in refused):
+        yield _Option((("draft_kv_cache_dtype", "auto"),))  # its own again
     yield from _ways(found, asked)
     truth = found.truth
     phase = Phase.DECODE if Phase.DECODE in truth.needed else Phase.PREFILL

@@ -13,7 +13,7 @@ from selector.errors import AttnselError, UnknownBackendError, UnknownDeviceErro
 from selector.fields import one_line
 from selector.serving.command import Command
 from selector.serving.flags import table
-from selector.serving.parts import Part, parts_of
+from selector.serving.parts import Part, Trace, parts_of
 from selector.serving.pins import (
     PREFILL_SUFFIX,
     Pin,
@@ -24,7 +24,7 @@ from selector.serving.pins import (
 )
 from selector.serving.refusal import Refusal, Refused, Stage
 from selector.serving.values import Note
-from selector.values import Code, Device, Facts, Model, Phase, Policy, Rejection, Resolution
+from selector.values import Code, Device, Facts, Layer, Model, Phase, Policy, Rejection, Resolution
 
 __all__ = ["Engine", "Judged", "Judgement", "Question", "judge"]
 
@@ -108,6 +108,8 @@ def judge(command: Command, asked: Question, *, hasty: bool = False) -> Judgemen
         if part.unmodelled:
             judged.append(Judged(part))
             continue
+        if part.stack == "drafter":
+            part = _with_cache_of_target(command, part, judged)
         found, refused = _judge(part, asked)
         judged.append(found)
         refusals += refused
@@ -159,6 +161,34 @@ def _drafter_notes(command: Command, judged: Sequence[Judged], engine: Engine) -
     shown = one_line(setting.origin)
     text = f"{shown} does not reach the drafter{other}; --speculative-config.attention_backend does"
     yield Note("overridden", shown, text, setting.position)
+
+
+def _with_cache_of_target(command: Command, part: Part, judged: Sequence[Judged]) -> Part:
+    """A drafter without a cache type of its own has the one that the target's backend made.
+
+    The engine writes it back into the run's config, which the drafter is built from later.
+    """
+    made = [
+        (coercion.after, choice.backend or "")
+        for one in judged
+        if one.part.stack == "target" and one.claimed is not None
+        for choice in (one.claimed.prefill, one.claimed.decode)
+        for coercion in choice.coercions
+        if coercion.field == "kv_cache_dtype"
+    ]
+    if not made or command.setting("draft_kv_cache_dtype") is not None:
+        return part
+    value, backend = made[-1]
+    replaced = ("kv_cache_dtype", "config_kv_cache_dtype")
+    kept = {n: v for n, v in part.group.layer.fields.items() if n not in replaced}
+    layer = Layer(MappingProxyType({**kept, "kv_cache_dtype": value}))
+    others = [trace for trace in part.traces if trace.field not in replaced]
+    trace = Trace("kv_cache_dtype", value, "coercion", f"{backend} of the target")
+    return msgspec.structs.replace(
+        part,
+        group=msgspec.structs.replace(part.group, layer=layer),
+        traces=(trace, *others),
+    )
 
 
 # -- one part ------------------------------------------------------------------------------------

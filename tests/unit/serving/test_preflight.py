@@ -13,6 +13,7 @@ from selector.devices import find_device, find_gpu
 from selector.errors import AttnselError
 from selector.models import load_model
 from selector.serving import Command, read_command, split_line
+from selector.serving.amending import amend, command_line
 from selector.serving.preflight import Engine, Preflight, preflight
 from selector.values import Phase
 
@@ -226,6 +227,16 @@ class TestRefusals:
         assert "their indexer works on the latent" in found.notes[0].text
         assert origin(found, "tp_size")[0] == "8"
 
+    @pytest.mark.parametrize(
+        "line", ["VLLM_MLA_DISABLE=1 vllm serve m", "env A=b VLLM_MLA_DISABLE=1 vllm serve m"]
+    )
+    def test_a_variable_is_undone_where_it_stands(self, start: str):
+        line = f"{start} vllm serve m"
+        command, change = amend(read(line), "mla", None)
+        assert command.setting("mla") is None
+        assert command_line(command) == line.replace("=1", "=0")
+        assert (change.flag, change.before, change.after) == ("VLLM_MLA_DISABLE", "false", "0")
+
     def test_where_nothing_helps_it_says_where_it_runs(self):
         found = ahead("A100", "vllm serve deepseek-v3.2 -tp 8")
         assert {r.stage for r in found.refusals} == {"selection"}
@@ -298,6 +309,20 @@ class TestDrafters:
         assert any("FLASHMLA serves MLA only" in note.text for note in found.notes)
         unread = ahead("H200", line)
         assert any("draft is not read" in note.text for note in unread.notes)
+
+    def test_it_inherits_the_packed_cache_that_the_backend_of_the_target_made(self):
+        line = "vllm serve glm-5.2-fp8 -tp 8 --kv-cache-dtype fp8 --spec-model d --spec-tokens 2"
+        found = ahead("H200", line, draft="llama-3.1-8b")
+        assert [(r.stage, r.stack) for r in found.refusals] == [("selection", "drafter")]
+        value, kind, where = origin(found, "kv_cache_dtype", 1)
+        assert (value, kind) == ("fp8_ds_mla", "coercion")
+        assert where.endswith(" of the target")
+        assert changes(found) == [("--speculative-config.kv_cache_dtype", None, "auto")]
+        again = ahead("H200", found.line, draft="llama-3.1-8b")
+        assert again.will_start
+        assert selected(again)["drafter full"] == ("FLASH_ATTN", "FLASH_ATTN")
+        shared = ahead("RTX PRO 6000", "vllm serve glm-5.2-fp8 -tp 8 --spec-method mtp")
+        assert shared.will_start
 
     def test_some_have_no_layers(self):
         found = ahead("H200", "vllm serve qwen3-8b --spec-method ngram --spec-tokens 2")
