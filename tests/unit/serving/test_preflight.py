@@ -227,9 +227,7 @@ class TestRefusals:
         assert "their indexer works on the latent" in found.notes[0].text
         assert origin(found, "tp_size")[0] == "8"
 
-    @pytest.mark.parametrize(
-        "line", ["VLLM_MLA_DISABLE=1 vllm serve m", "env A=b VLLM_MLA_DISABLE=1 vllm serve m"]
-    )
+    @pytest.mark.parametrize("start", ["VLLM_MLA_DISABLE=1", "env A=b VLLM_MLA_DISABLE=1"])
     def test_a_variable_is_undone_where_it_stands(self, start: str):
         line = f"{start} vllm serve m"
         command, change = amend(read(line), "mla", None)
