@@ -90,6 +90,13 @@ def test_each_error_gets_an_answer(run: Run, tmp_path: Path) -> None:
     assert out.index("no valid attention backend") < out.index("FLASH_ATTN was asked for")
 
 
+def test_one_layer_that_nothing_runs_is_enough_to_fail(run: Run, tmp_path: Path) -> None:
+    path = written(tmp_path, NONE + NONE.replace("fp8_ds_mla", "auto"))
+    ran = run("explain", "--log", path, "--arch", "9.0", "--format", "json")
+    assert [d["runs"] for d in ran.json["diagnoses"]] == [False, True]
+    assert ran.code == 3
+
+
 def test_of_very_many_errors_the_first_are_answered(run: Run, tmp_path: Path) -> None:
     text = "".join(NONE.replace("head_size=64", f"head_size={64 + n}") for n in range(20))
     ran = run("explain", "--log", written(tmp_path, text), "--arch", "9.0", "--format", "json")

@@ -174,6 +174,19 @@ def test_of_the_rules_only_the_first_is_compared() -> None:
     assert not found.differs
 
 
+def test_of_several_broken_rules_the_manifest_reports_the_first() -> None:
+    text = text_of(kv="fp8_e4m3", mla=True).replace("use_sparse=False", "use_sparse=True")
+    reasons = (
+        "{FLASH_ATTN_MLA_SPARSE: [kv_cache_dtype not supported, compute capability not supported]}"
+    )
+    found = diagnosed(
+        text.replace(REFUSED, reasons).replace("head_size=64", "head_size=576"), "8.0"
+    )
+    one = next(c for c in found.candidates if c.backend == "FLASH_ATTN_MLA_SPARSE")
+    assert {"FA_SPARSE_KV16", "FA_MLA_DEVICE"} <= {r.code for r in one.rejections}
+    assert one.only_manifest == ("FA_SPARSE_KV16",)
+
+
 def test_a_candidate_that_the_manifest_refuses_too_makes_no_difference() -> None:
     found = diagnosed(text_of())
     assert {c.backend for c in found.candidates} > {"FLASH_ATTN", "FLASHINFER"}
@@ -225,6 +238,12 @@ def test_the_nearest_change_is_a_setting_and_leaves_the_model() -> None:
     (change,) = nearest.changes
     assert change.field == "kv_cache_dtype"
     assert "auto" in (change.after, *change.others)
+
+
+def test_nobody_is_told_to_give_the_model_other_heads() -> None:
+    found = diagnosed(forced("FLASHINFER", "['head_size']"), given=Given({"head_size": 80}))
+    assert not found.runs
+    assert found.remedies == ()
 
 
 def test_no_remedy_is_named_twice() -> None:
