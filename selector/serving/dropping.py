@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from selector.serving.command import Command, read_command
-from selector.serving.flags import table
+from selector.serving.reading import load_json
 from selector.serving.scanning import Given, scan
 from selector.serving.settling import edited_json
 
@@ -28,7 +28,7 @@ def _without(words: list[str], one: Given, key: str) -> list[str]:
     before, after = words[: one.position], words[one.position + one.words :]
     if one.found.path:
         return [*before, *after] if one.found.path[0] == key else words
-    if one.action not in table().structured:
-        return words
+    if not isinstance(load_json(str(one.raw), one.origin), dict):
+        return words  # what comes later replaces it
     left = edited_json(str(one.raw), one.origin, key, None, remove=True)
     return [*before, *([] if left is None else [f"{one.spelling}={left}"]), *after]

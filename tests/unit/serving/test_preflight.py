@@ -213,6 +213,11 @@ class TestRefusals:
             assert [r.stage for r in found.refusals] == ["command"]
             assert found.line == "vllm serve qwen3-8b -tp 2"
 
+    def test_a_key_is_taken_out_behind_what_it_replaces(self):
+        line = "vllm serve qwen3-8b --attention-config 0 --attention-config '{\"a\": 1}'"
+        found = ahead("H200", line)
+        assert {r.stage for r in found.refusals} == {"command"}
+
     def test_a_variable_that_refuses_is_set_to_zero(self):
         line = "VLLM_BATCH_INVARIANT=1 vllm serve deepseek-v3 -tp 8 --attention-backend FLASHMLA"
         found = ahead("H200", line)
