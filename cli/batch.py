@@ -178,7 +178,7 @@ def _read_parquet(path: Path) -> Iterator[dict[str, Any]]:
         with arrow.parquet.ParquetFile(path) as table:
             for batch_ in table.iter_batches(_CHUNK_ROWS):
                 yield from batch_.to_pylist()
-    except arrow.ArrowException as error:
+    except (arrow.ArrowException, ValueError) as error:  # values that Python does not hold
         first = str(error).splitlines()[0]
         raise UnreadableFileError(f"{path} is not readable Parquet: {first[:80]}") from None
 
@@ -237,12 +237,11 @@ def _write_parquet(rows: Iterable[dict[str, Any]], part: Path, out: Path) -> Non
 
 def _schema(arrow: Any, chunk: list[dict[str, Any]]) -> Any:
     """The columns of the first chunk; answers have fixed types, whatever the chunk holds."""
-    text = dict.fromkeys(
-        ("decode_backend", "prefill_backend", "prefill_path", "phase", "rejections", "error"),
-        arrow.string(),
-    )
-    lists = dict.fromkeys(("missing", "conditions"), arrow.list_(arrow.string()))
-    fixed = {**text, **lists}
+    from selector.rows import ANSWER_COLUMNS
+
+    lists = dict.fromkeys(("candidates", "missing", "conditions"), arrow.list_(arrow.string()))
+    numbers = dict.fromkeys(("num_decodes", "decode_threshold"), arrow.int64())
+    fixed = {**dict.fromkeys(ANSWER_COLUMNS, arrow.string()), **lists, **numbers}
     columns = dict.fromkeys(k for row in chunk for k in row)
     inferred = arrow.Table.from_pylist([{k: r.get(k) for k in columns} for r in chunk]).schema
     types = {k: fixed.get(k, inferred.field(k).type) for k in columns}

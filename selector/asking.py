@@ -15,6 +15,7 @@ __all__ = ["BatchTotals", "ask", "check_facts", "check_space", "with_batch", "wi
 
 _UNSET_UNLESS_SAID = ("block_size", "v_head_size")
 _ONE_UNLESS_SAID = ("tp_size", "pp_size", "dcp_size", "pcp_size")
+_EITHER = Domain.of(True, False)
 _MLA_SIZES = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 
 
@@ -88,18 +89,40 @@ def ask(
 
 
 def _take_defaults(manifest: Manifest, values: dict[str, Value | Domain]) -> None:
-    for name, default in manifest.defaults.items():
-        stated = values.get(default.field) if default.field else default.value
-        if name not in values and stated is not None:
-            values[name] = stated
+    """Fills in what nobody says; a default may stand on another one, in any order."""
+    universes = manifest.vocabulary.universes
+    open_ = {name: default for name, default in manifest.defaults.items() if name not in values}
+    while open_:
+        taken = {}
+        for name, default in open_.items():
+            stated = values.get(default.field) if default.field else default.value
+            if stated is not None and _is_in(stated, universes[name]):
+                taken[name] = stated
+        if not taken:
+            return
+        values |= taken
+        open_ = {name: default for name, default in open_.items() if name not in taken}
+
+
+def _is_in(value: Value | Domain, universe: Domain) -> bool:
+    return value <= universe if isinstance(value, Domain) else universe.admits(value)
 
 
 def _infer_kind(values: dict[str, Value | Domain]) -> None:
-    """A layer with the sizes of MLA is MLA, and one with an indexer is sparse, unless it says."""
-    if any(isinstance(values.get(name), int) for name in _MLA_SIZES):
+    """A layer with the sizes of MLA is MLA, and one with an indexer is sparse, unless it says.
+
+    Where those sizes are unknown, so is the kind.
+    """
+    sizes = [values.get(name) for name in _MLA_SIZES]
+    if any(isinstance(size, int) for size in sizes):
         values.setdefault("mla", True)
-    if isinstance(values.get("index_topk"), int) and values.get("mla") is True:
-        values.setdefault("sparse", True)
+    elif any(isinstance(size, Domain) for size in sizes):
+        values.setdefault("mla", _EITHER)
+    kept = values.get("index_topk")
+    if values.get("mla") is not None and values.get("mla") is not False and kept is not None:
+        certain = isinstance(kept, int) and values["mla"] is True
+        if certain or isinstance(kept, int | Domain):
+            values.setdefault("sparse", True if certain else _EITHER)
 
 
 def _derive_sizes(layer: Layer, values: dict[str, Value | Domain]) -> None:
@@ -137,7 +160,10 @@ def _derive_heads(values: dict[str, Value | Domain]) -> None:
         total_kv = values.get("total_num_kv_heads")
         if isinstance(total_kv, int):
             kv_heads = max(1, total_kv // ranks)
-    kv_heads = 1 if values.get("mla") is True else kv_heads
+    latent = values.get("mla")
+    if isinstance(latent, Domain):
+        return  # one latent head, or as many as the model has
+    kv_heads = 1 if latent is True else kv_heads
     mine = values.get("model_num_heads")
     if isinstance(mine, int) and isinstance(kv_heads, int):
         values.setdefault("heads_divide", mine % kv_heads == 0)

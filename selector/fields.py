@@ -435,6 +435,11 @@ class Vocabulary:
     def __contains__(self, name: object) -> bool:
         return name in self.fields
 
+    @property
+    def spellings(self) -> frozenset[str]:
+        """Every name and alias."""
+        return frozenset(self._names)
+
     def field(self, name: str) -> Field:
         """The field called ``name`` or aliased so.
 

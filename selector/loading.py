@@ -81,6 +81,13 @@ def digest(tree: Mapping) -> str:
     return hashlib.sha256(json.dumps(meaning, sort_keys=True).encode()).hexdigest()
 
 
+_OWN_COLUMNS = frozenset(
+    {"arch", "gpu", "cap_major", "cap_minor", "speculative_tokens", "num_reqs"}
+    | {"query_lens", "seq_lens", "deny", "layer"}
+)
+"""Columns that say the device, the requests or the policy, whatever the manifest."""
+
+
 class _Builder:
     """Turns a tree that passed the schema into a manifest, reporting what the schema cannot see."""
 
@@ -196,7 +203,12 @@ class _Builder:
             self.parser.check_value(name, raw["value"], raw.values_at["value"])
         elif self.parser.knows(raw["field"], raw.values_at["field"]):
             other = self.words.fields[raw["field"]]
-            if other.type != mine.type and not {other.type, mine.type} <= {"boolean", "presence"}:
+            if other.name in self.parser.changing or other.name == name:
+                message = f"{other.name} cannot stand in for {name}"
+                self.document.report(
+                    "CAP010", raw.values_at["field"], message, "take a field of the layer"
+                )
+            elif other.type != mine.type and not {other.type, mine.type} <= {"boolean", "presence"}:
                 message = f"{other.name} is no {mine.type}, as {name} is"
                 self.document.report(
                     "CAP011", raw.values_at["field"], message, "take a field of the same type"
@@ -204,7 +216,12 @@ class _Builder:
 
     def _columns(self) -> dict[str, Column]:
         found: dict[str, Column] = {}
-        for name, raw in self.tree.get("columns", {}).items():
+        stated = self.tree.get("columns", {})
+        for name, raw in stated.items():
+            if name in self.words.spellings or name in _OWN_COLUMNS:
+                message = f'"{name}" is a column of its own meaning'
+                fix = "let the table call it otherwise"
+                self.document.report("CAP015", stated.keys_at[name], message, fix)
             if "field" in raw and self.parser.knows(raw["field"], raw.values_at["field"]):
                 self._check_column(raw["field"], raw.values_at["field"])
             values = {

@@ -296,6 +296,7 @@ def _claimed(entry: Entry) -> Entry:
     return msgspec.structs.replace(
         entry,
         accepts=accepts,
+        sources=MappingProxyType({**entry.sources, **dict.fromkeys(claim.accepts, claim.source)}),
         phases=MappingProxyType(phases),
         dense_prefill=dense,
     )

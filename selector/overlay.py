@@ -65,7 +65,9 @@ def _merge_entries(merged: Document, base: Mapping, changes: Sequence) -> Sequen
 def _merge_entry(merged: Document, entry: Mapping, change: Mapping) -> Mapping:
     pinned = {*entry.get("pinned", ())}
     if pinned:
-        pinned.add("pinned")
+        pinned |= {"pinned", "claimed"}  # a claim is an answer too, with --as-claimed
+    if "dense_prefill" in pinned:
+        pinned.add("dense_prefill_except")
     result = _copy(entry)
     for key, value in change.items():
         if key in pinned and entry.get(key) != value:

@@ -35,7 +35,7 @@ class Path(msgspec.Struct, frozen=True):
 def decode_thresholds(entry: Entry, asked: Question, speculative_tokens: int) -> tuple[int, ...]:
     """The longest queries that can count as a decode, in tokens: one, when nothing is unknown."""
     rules = entry.decode_threshold
-    matches = rules.matches(asked) if rules else ()
+    matches = rules.matches(entry.coerced(asked)) if rules else ()
     return tuple(max(m.rule.result, 1 + speculative_tokens) for m in matches)
 
 

@@ -16,6 +16,8 @@ from selector.binding import Bound, Selector
 from selector.devices import find_device
 from selector.domains import Domain
 from selector.errors import AttnselError, ContradictionError, UnknownModelError, ValueRefusedError
+from selector.fields import REQUEST_FIELDS, one_line
+from selector.rules import Answer
 from selector.values import (
     Candidate,
     Code,
@@ -73,7 +75,7 @@ def load_preset(name: str) -> Model:
     from selector.models import load_model, presets
 
     if name.lower() not in presets():
-        raise UnknownModelError(f'no preset is called "{_cut(name)}"')
+        raise UnknownModelError(f'no preset is called "{one_line(name)}"')
     return load_model(name)
 
 
@@ -134,6 +136,8 @@ class RowReader:
         first = next((a for a in answers if a.phase is not Phase.DECODE), answers[0])
         columns = answer_columns(first) | {"num_decodes": _decodes([a.phase for a in answers])}
         forced = bound.policy.backend
+        if dense:
+            columns["conditions"] = ["dense_prefill supposed", *columns["conditions"]]
         if forced is not None and first.backend is None and given:
             columns |= _would_take(bound, requests, forced)
         return columns
@@ -210,7 +214,9 @@ class RowReader:
             return {}
         if _key(value) not in values:
             known = ", ".join(values)
-            raise ValueRefusedError(f"{column} {_cut(value)} is not known; write one of {known}")
+            raise ValueRefusedError(
+                f"{column} {one_line(value)} is not known; write one of {known}"
+            )
         return values[_key(value)]
 
     def _read(self, column: str) -> _Reading:
@@ -226,7 +232,7 @@ class RowReader:
             reading = _Reading(column)
         else:
             reading = _Reading()
-            if column not in _REQUEST and column not in _REQUESTS:
+            if column not in (*_REQUEST, *_REQUESTS, *REQUEST_FIELDS):  # these follow from lengths
                 try:
                     reading = _Reading(self.selector.manifest.vocabulary.field(column).name)
                 except AttnselError:
@@ -240,13 +246,13 @@ class RowReader:
         if name in _SPECIAL or name in self.selector.manifest.facts:
             if first == second:
                 return first
-            both = " and ".join(f"{_cut(value)} in {column}" for column, value in said.items())
+            both = " and ".join(f"{one_line(value)} in {column}" for column, value in said.items())
             raise ContradictionError(f"{name} is {both}")
         field = self.selector.manifest.vocabulary.fields[name]
         read = [field.read(value) for value in said.values()]
         sets = [value if isinstance(value, Domain) else Domain.of(value) for value in read]
         if (sets[0] & sets[1]).is_empty():
-            both = " and ".join(f"{_cut(value)} in {column}" for column, value in said.items())
+            both = " and ".join(f"{one_line(value)} in {column}" for column, value in said.items())
             raise ContradictionError(f"{name} is {both}")
         return [*said.values()][0 if sets[0] <= sets[1] else 1]
 
@@ -307,7 +313,7 @@ class RowReader:
             if (device.platform, device.capability) != (other.platform, other.capability):
                 raise ContradictionError(f"{next(iter(found))} is {device}, {column} {other}")
         if platform not in (None, device.platform):
-            raise ContradictionError(f"the device {device} is not of platform {_cut(platform)}")
+            raise ContradictionError(f"the device {device} is not of platform {one_line(platform)}")
         return device
 
 
@@ -339,7 +345,7 @@ def _names(column: str, raw: Any) -> list[str]:
     names = [] if raw is None else list(raw) if isinstance(raw, list | tuple) else [raw]
     for name in names:
         if not isinstance(name, str) or (column == "backend" and len(names) > 1):
-            raise ValueRefusedError(f"{column} {_cut(raw)} is not the name of a backend")
+            raise ValueRefusedError(f"{column} {one_line(raw)} is not the name of a backend")
     return names
 
 
@@ -358,7 +364,7 @@ def _length(name: str, raw: Any) -> int | None:
         return None
     whole = isinstance(raw, int) or (isinstance(raw, float) and raw.is_integer())
     if isinstance(raw, bool) or not whole:
-        raise ValueRefusedError(f"{name} {_cut(raw)} is not a whole number")
+        raise ValueRefusedError(f"{name} {one_line(raw)} is not a whole number")
     return int(raw)
 
 
@@ -402,6 +408,14 @@ def _would_take(bound: Bound, requests: Sequence[Request], backend: str) -> dict
     """What a backend that is given a layer it refuses would make of the requests."""
     if any(request.query_len is None or request.seq_len is None for request in requests):
         return {}
+    entry = bound.manifest.entry(backend)
+    device = (entry.accepts[name] for name in ("platform", "capability"))
+    if any(
+        m.rule.result.answer(bound.question) is Answer.NO
+        for d in device
+        for m in d.matches(bound.question)
+    ):
+        return {}  # it has no kernels there at all
     routes = bound.routes(requests, backend)
     first = next((r for r in routes if r.phase is not Phase.DECODE), routes[0])
     return {
@@ -417,7 +431,7 @@ def _flag(column: str, value: Any) -> bool:
     """A column that is true or false; null is false."""
     said = str(value).lower()
     if value is not None and said not in ("true", "false"):
-        raise ValueRefusedError(f"{column} {_cut(value)} is not true or false")
+        raise ValueRefusedError(f"{column} {one_line(value)} is not true or false")
     return said == "true"
 
 
@@ -431,11 +445,8 @@ def _text(phase: Phase | None) -> str | None:
 
 
 def _digits(name: str, raw: Any) -> int | None:
-    return _length(name, int(raw) if isinstance(raw, str) and raw.isdecimal() else raw)
-
-
-def _cut(raw: Any) -> str:
-    return " ".join(str(raw).split())[:40]
+    few = isinstance(raw, str) and raw.isdecimal() and len(raw) < 4
+    return _length(name, int(raw) if few else raw)
 
 
 def answer_columns(resolution: Resolution) -> dict[str, Any]:

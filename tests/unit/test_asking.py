@@ -341,3 +341,21 @@ def test_questions_and_answers_travel_to_other_processes(build: Build) -> None:
     for value in (layer, facts, policy, answer, Request(1, 2, 3), Device("cuda", "9.0")):
         assert pickle.loads(pickle.dumps(value)) == value
         assert copy.deepcopy(value) == value
+
+
+# -- what stays unknown --------------------------------------------------------------------------
+
+
+def test_an_unknown_size_leaves_the_kind_unknown(manifest: Manifest) -> None:
+    some = Domain.between(0, None) | Domain.of("absent")
+    question = of(manifest, Layer.of(kv_lora_rank=512, index_topk=some))
+    assert (question.known("mla"), question.known("sparse")) == (True, None)
+    question = of(manifest, Layer.of(kv_lora_rank=some))
+    assert (question.known("mla"), question.known("sparse")) == (None, False)
+    assert of(manifest, Layer.of(mla=False, kv_lora_rank=some)).known("mla") is False
+
+
+def test_heads_divide_as_many_kv_heads_as_the_kind_has(manifest: Manifest) -> None:
+    layer = Layer.of(kv_lora_rank=Domain.of(512, "absent"), num_heads=6, num_kv_heads=3)
+    assert of(manifest, layer).known("heads_divide") is None
+    assert of(manifest, layer.replace(mla=True)).known("heads_divide") is True

@@ -8,6 +8,7 @@ import pytest
 
 from selector import Selector
 from selector.domains import Domain
+from selector.errors import ManifestError
 from selector.rows import ANSWER_COLUMNS, RowReader
 
 from .sparse import BY_ANOTHER, DENSE, Build, Tree, dense, sparse
@@ -107,29 +108,28 @@ def test_a_column_and_its_field_must_agree(build: Build, values: Tree, said: str
     assert said in error(reader(build, PAGES, facts=PROBE), **values)
 
 
-def test_a_column_may_have_the_name_of_another_field(build: Build) -> None:
-    """What the manifest says of it is all that it means."""
-    rows = reader(build, {"sink": {"field": "alibi"}, "tp": {"field": "pp_size"}})
-    names = ("sink", "alibi", "tp_size", "pp_size")
-    assert [asked(rows, name, sink=True, tp=2) for name in names] == [False, True, 1, 2]
+@pytest.mark.parametrize(
+    "name", ["sink", "use_sparse", "arch", "cap_major", "query_len", "query_lens", "deny"]
+)
+@pytest.mark.parametrize(
+    "form", [{"field": "alibi"}, {"ignore": True}, {"suppose": "dense_prefill"}]
+)
+def test_a_column_of_its_own_meaning_keeps_it(build: Build, name: str, form: Tree) -> None:
+    """Else a manifest could answer a sparse layer, or a device, that the row does not speak of."""
+    with pytest.raises(ManifestError, match=f'CAP015 "{name}" is a column of its own meaning'):
+        reader(build, {name: form})
 
 
-@pytest.mark.parametrize("name", ["model", "arch", "deny"])
-def test_a_column_with_a_meaning_of_its_own_can_be_ignored(build: Build, name: str) -> None:
-    rows = reader(build, {name: {"ignore": True}})
-    found = rows.answer(changed(gpu="H200", **{name: "nonsense"}))
+def test_a_models_name_can_be_ignored(build: Build) -> None:
+    rows = reader(build, {"model": {"ignore": True}})
+    found = rows.answer(changed(gpu="H200", model="nonsense"))
     assert (found["error"], found["prefill_backend"]) == (None, "one")
 
 
 def test_an_ignored_column_is_passed_through_in_silence(build: Build) -> None:
-    columns = {"head_size": {"ignore": True}, "note": {"ignore": True}}
-    rows = reader(build, columns, build.entry(accepts={"head_size": 64}))
-    found = rows.answer(changed(head_size="no number", note=[1], other=2))
-    assert (found["note"], found["head_size"], found["prefill_backend"]) == (
-        [1],
-        "no number",
-        "one",
-    )
+    rows = reader(build, {"note": {"ignore": True}})
+    found = rows.answer(changed(note=[1], other=2))
+    assert (found["note"], found["prefill_backend"]) == ([1], "one")
     assert rows.ignored == {"other"}
 
 

@@ -320,3 +320,17 @@ def test_overlays_are_applied_in_order(tmp_path: Path) -> None:
     head_size = manifest.entries["paged"].accepts["head_size"].rules[0].result
     assert head_size.allowed.fixed.admits(512)
     assert head_size.position.file == str(tmp_path / "two.yaml")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "claimed: {source: me, dense_prefill: true}",
+        "claimed: {source: me, accepts: {capability: any}}",
+        "dense_prefill_except: []",
+    ],
+)
+def test_what_is_pinned_is_not_reached_another_way(change: str) -> None:
+    manifest, merged = apply(f"backends:\n  - {{name: sparse_mla, {change}}}\n")
+    assert manifest is None
+    assert [finding.code for finding in merged.findings] == ["CAP026"]
