@@ -324,10 +324,16 @@ def compare_state(row: Row, counts: Counts, bound: Bound, asked: Question) -> It
         yield Difference("cache dtype", effective, row["kv_cache_dtype_effective"], row)
     if row["prefill_backend"] is not None:
         counts["backend of dense paths"] += 1
-        known = asked.plus({"dtype": "bfloat16"})
-        _, runs = dense_backend(bound.manifest, known, bound.facts, Policy())
+        runs = dense_backend_of(bound)
         if runs != row["prefill_backend"] + PREFILL:
             yield Difference("backend of dense paths", runs, row["prefill_backend"], row)
+
+
+@cache
+def dense_backend_of(bound: Bound) -> str | None:
+    """The backend of dense paths: the same for all lengths of a layer."""
+    known = ask(bound).plus({"dtype": "bfloat16"})
+    return dense_backend(bound.manifest, known, bound.facts, Policy())[1]
 
 
 def compare_mixed(row: Row, counts: Counts, number: int) -> Iterator[Difference]:
