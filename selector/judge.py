@@ -78,10 +78,10 @@ def _listen(entry: Entry, spec: PhaseSpec, asked: Question) -> _Said:
     conditions: list[Condition] = []
     words, sources = asked.vocabulary, entry.sources
     for name, accepted in spec.accepts.items():
-        value = asked.known(name)
-        said = None if value is None else _says(accepted, value, sources.get(name, ""), words)
+        value, source = asked.known(name), sources.get(name, "")
+        said = None if value is None else _says(accepted, value, source, words)
         if said is None:
-            _judge_field(accepted, sources.get(name, ""), asked, refused, conditions)
+            _judge_field(accepted, source, asked, refused, conditions)
         elif said:
             refused += said
     blamed = {rejection.field or "" for rejection in refused}

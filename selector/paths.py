@@ -13,7 +13,15 @@ from selector.manifest import SPARSE_PATH, Entry, Manifest, PathRule
 from selector.rules import Answer, Question
 from selector.values import Facts, Outcome, PathOff, Phase, Policy, Position
 
-__all__ = ["Path", "decode_path", "decode_thresholds", "paths_off", "phase_of", "prefill_path"]
+__all__ = [
+    "Path",
+    "decode_path",
+    "decode_thresholds",
+    "paths_off",
+    "phase_of",
+    "prefill_path",
+    "the_only",
+]
 
 
 class Path(msgspec.Struct, frozen=True):
@@ -37,6 +45,11 @@ def decode_thresholds(entry: Entry, asked: Question, speculative_tokens: int) ->
     rules = entry.decode_threshold
     matches = rules.matches(entry.coerced(asked)) if rules else ()
     return tuple(max(m.rule.result, 1 + speculative_tokens) for m in matches)
+
+
+def the_only(thresholds: tuple[int, ...]) -> int | None:
+    """The threshold, in tokens, when only one is possible."""
+    return thresholds[0] if len(set(thresholds)) == 1 else None
 
 
 def phase_of(thresholds: tuple[int, ...], query_len: int | None) -> Phase | None:

@@ -24,6 +24,7 @@ from selector.paths import (
     paths_off,
     phase_of,
     prefill_path,
+    the_only,
 )
 from selector.rules import Answer, Question
 from selector.values import (
@@ -143,8 +144,8 @@ def routes_of(
     for request in requests:
         asked = with_request(manifest, question, request)
         thresholds = decode_thresholds(entry, asked, request.speculative_tokens)
-        only = thresholds[0] if len(set(thresholds)) == 1 else None
-        takers.append(_Taker(backend, backend, only, phase_of(thresholds, request.query_len)))
+        phase = phase_of(thresholds, request.query_len)
+        takers.append(_Taker(backend, backend, the_only(thresholds), phase))
     return _routes(manifest, question, facts, requests, policy, takers)
 
 
@@ -328,7 +329,7 @@ def _complete(
         path_rules=path.path_rules,
         by=path.by,
         coercions=tuple(_coercions(manifest.entries[choice.backend], asked)),
-        decode_threshold=thresholds[0] if len(set(thresholds)) == 1 else None,
+        decode_threshold=the_only(thresholds),
     )
 
 

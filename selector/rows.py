@@ -243,18 +243,17 @@ class RowReader:
     def _both(self, name: str, said: Mapping[str, Any]) -> Any:
         """The narrower of two statements of one field, when both can hold."""
         first, second = said.values()
+        both = " and ".join(f"{one_line(value)} in {column}" for column, value in said.items())
         if name in _SPECIAL or name in self.selector.manifest.facts:
             if first == second:
                 return first
-            both = " and ".join(f"{one_line(value)} in {column}" for column, value in said.items())
             raise ContradictionError(f"{name} is {both}")
         field = self.selector.manifest.vocabulary.fields[name]
         read = [field.read(value) for value in said.values()]
         sets = [value if isinstance(value, Domain) else Domain.of(value) for value in read]
         if (sets[0] & sets[1]).is_empty():
-            both = " and ".join(f"{one_line(value)} in {column}" for column, value in said.items())
             raise ContradictionError(f"{name} is {both}")
-        return [*said.values()][0 if sets[0] <= sets[1] else 1]
+        return first if sets[0] <= sets[1] else second
 
     def _bind(self, stated: Mapping[str, Any], supposing: Selector | None) -> Bound:
         words = self.selector.manifest.vocabulary

@@ -31,6 +31,7 @@ __all__ = [
     "Steps",
     "Test",
     "When",
+    "inputs_of",
 ]
 
 T = TypeVar("T")
@@ -92,16 +93,7 @@ class Question:
 
     def undecided(self, name: str) -> frozenset[str]:
         """The unknown fields that a derived value is computed from; of any other field, itself."""
-        pending, seen, found = [name], {name}, set[str]()
-        while pending:
-            rules = self._derive.get(field := pending.pop())
-            if rules is None:
-                found |= {field} if self.known(field) is None else set()
-                continue
-            read = {test.field for rule in rules.rules for test in rule.when.tests} - seen
-            seen |= read
-            pending += read
-        return frozenset(found)
+        return frozenset(n for n in inputs_of(name, self._derive) if self.known(n) is None)
 
     def supposing(self, name: str, value: Value) -> Question:
         """The question with one field known, and what is derived computed anew."""
@@ -118,6 +110,20 @@ class Question:
         if value is None:
             return "unknown"
         return show_domain(field, value) if isinstance(value, Domain) else show(field, value)
+
+
+def inputs_of(name: str, derive: Mapping[str, FirstMatch[Value]]) -> set[str]:
+    """The fields that a derived value is computed from; of any other field, itself."""
+    pending, seen, found = [name], {name}, set[str]()
+    while pending:
+        rules = derive.get(field := pending.pop())
+        if rules is None:
+            found.add(field)
+            continue
+        read = {test.field for rule in rules.rules for test in rule.when.tests} - seen
+        seen |= read
+        pending += read
+    return found
 
 
 class Bound(msgspec.Struct, frozen=True):

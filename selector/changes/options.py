@@ -15,7 +15,7 @@ from selector.changes.case import Inquiry, Shard
 from selector.domains import EMPTY, Domain, Value
 from selector.fields import BUILTIN, Field, show
 from selector.manifest import Entry, Manifest
-from selector.rules import Answer, Constraint, FirstMatch, Question, Test
+from selector.rules import Answer, Constraint, FirstMatch, Question, Test, inputs_of
 from selector.values import Code, Layer, Phase, Rejection, Request
 
 __all__ = ["Kind", "Option", "immovable", "options"]
@@ -76,21 +76,7 @@ def immovable(rejection: Rejection, manifest: Manifest, inquiry: Inquiry) -> boo
         return rejection.reason not in inquiry.policy.deny.values()
     if rejection.code in (Code.PHASE, Code.PINNED, Code.JOINT):
         return True
-    return rejection.field is not None and _inputs(rejection.field, manifest) <= _FIXED
-
-
-def _inputs(name: str, manifest: Manifest) -> set[str]:
-    """The fields that a derived value is computed from; of any other field, itself."""
-    pending, seen, found = [name], {name}, set[str]()
-    while pending:
-        rules = manifest.derive.get(field := pending.pop())
-        if rules is None:
-            found.add(field)
-            continue
-        read = {test.field for rule in rules.rules for test in rule.when.tests} - seen
-        seen |= read
-        pending += read
-    return found
+    return rejection.field is not None and inputs_of(rejection.field, manifest.derive) <= _FIXED
 
 
 def options(
