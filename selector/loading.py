@@ -15,6 +15,11 @@ from selector.domains import Value
 from selector.entries import EntryReader
 from selector.errors import ManifestError
 from selector.manifest import (
+    BATCH_COLUMNS,
+    DEVICE_COLUMNS,
+    MODEL_COLUMNS,
+    POLICY_COLUMNS,
+    REQUEST_COLUMNS,
     Column,
     Default,
     Denial,
@@ -82,10 +87,9 @@ def digest(tree: Mapping) -> str:
 
 
 _OWN_COLUMNS = frozenset(
-    {"arch", "gpu", "cap_major", "cap_minor", "speculative_tokens", "num_reqs"}
-    | {"query_lens", "seq_lens", "deny", "layer"}
-)
-"""Columns that say the device, the requests or the policy, whatever the manifest."""
+    (*DEVICE_COLUMNS, *REQUEST_COLUMNS, *BATCH_COLUMNS, *POLICY_COLUMNS, *MODEL_COLUMNS)
+) - {"model", "backend"}
+"""What no manifest reads otherwise; a table may call other things a model or a backend."""
 
 
 class _Builder:

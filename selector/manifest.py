@@ -15,6 +15,11 @@ from selector.rules import Constraint, FirstMatch, Question, Rule, Steps, Test, 
 from selector.values import ManifestRef, Phase, Policy, Position
 
 __all__ = [
+    "BATCH_COLUMNS",
+    "DEVICE_COLUMNS",
+    "MODEL_COLUMNS",
+    "POLICY_COLUMNS",
+    "REQUEST_COLUMNS",
     "SPARSE_PATH",
     "Claim",
     "Column",
@@ -33,6 +38,16 @@ __all__ = [
 
 SPARSE_PATH = "sparse_mqa"
 """The one path of a sparse entry that is not dense; all others are gated by ``dense_prefill``."""
+
+DEVICE_COLUMNS = (
+    *("arch", "gpu", "capability", "compute_capability"),
+    *("cap_major", "cap_minor", "platform"),
+)
+REQUEST_COLUMNS = ("query_len", "seq_len", "speculative_tokens", "num_reqs")
+BATCH_COLUMNS = ("query_lens", "seq_lens")
+POLICY_COLUMNS = ("backend", "deny")
+MODEL_COLUMNS = ("model", "layer")
+"""Columns of tables that have a meaning of their own, whatever the manifest says of others."""
 
 
 class Requirement(msgspec.Struct, frozen=True):

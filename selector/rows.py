@@ -17,6 +17,13 @@ from selector.devices import find_device
 from selector.domains import Domain
 from selector.errors import AttnselError, ContradictionError, UnknownModelError, ValueRefusedError
 from selector.fields import REQUEST_FIELDS, one_line
+from selector.manifest import (
+    BATCH_COLUMNS,
+    DEVICE_COLUMNS,
+    MODEL_COLUMNS,
+    POLICY_COLUMNS,
+    REQUEST_COLUMNS,
+)
 from selector.rules import Answer
 from selector.values import (
     Candidate,
@@ -49,12 +56,7 @@ ANSWER_COLUMNS = (
 )
 """What is added to each row. A column of the same name in the input is kept as ``input_<name>``."""
 
-_DEVICE = ("arch", "gpu", "capability", "compute_capability", "cap_major", "cap_minor", "platform")
-_REQUEST = ("query_len", "seq_len", "speculative_tokens", "num_reqs")
-_REQUESTS = ("query_lens", "seq_lens")
-_POLICY = ("backend", "deny")
-_MODEL = ("model", "layer")
-_SPECIAL = frozenset((*_DEVICE, *_POLICY, *_MODEL))
+_SPECIAL = frozenset((*DEVICE_COLUMNS, *POLICY_COLUMNS, *MODEL_COLUMNS))
 _SPARE_BINDINGS = 4096
 _MOST_REQUESTS = 4096
 
@@ -232,7 +234,11 @@ class RowReader:
             reading = _Reading(column)
         else:
             reading = _Reading()
-            if column not in (*_REQUEST, *_REQUESTS, *REQUEST_FIELDS):  # these follow from lengths
+            if column not in (
+                *REQUEST_COLUMNS,
+                *BATCH_COLUMNS,
+                *REQUEST_FIELDS,
+            ):  # these follow from lengths
                 try:
                     reading = _Reading(self.selector.manifest.vocabulary.field(column).name)
                 except AttnselError:
@@ -369,9 +375,9 @@ def _length(name: str, raw: Any) -> int | None:
 
 def _requests(row: Mapping[str, Any]) -> list[Request]:
     """The requests of a row that run together: one, unless it says otherwise."""
-    lengths = {k: _length(k, row.get(k)) for k in _REQUEST}
+    lengths = {k: _length(k, row.get(k)) for k in REQUEST_COLUMNS}
     speculative = lengths["speculative_tokens"] or 0
-    several = {k: row[k] for k in _REQUESTS if row.get(k) is not None}
+    several = {k: row[k] for k in BATCH_COLUMNS if row.get(k) is not None}
     if several:
         beside = [k for k in ("query_len", "seq_len", "num_reqs") if lengths[k] is not None]
         if beside:
@@ -386,7 +392,7 @@ def _requests(row: Mapping[str, Any]) -> list[Request]:
 
 
 def _listed(several: Mapping[str, Any], speculative: int) -> list[Request]:
-    lists = [several.get(name) for name in _REQUESTS]
+    lists = [several.get(name) for name in BATCH_COLUMNS]
     queries, seqs = lists
     if not isinstance(queries, list) or not isinstance(seqs, list) or len(queries) != len(seqs):
         raise ValueRefusedError("query_lens and seq_lens are two lists of the same length")
