@@ -274,8 +274,7 @@ def _whence(one: Provenance) -> str:
         case Source.REASON:
             return "as the log's own reason says"
         case Source.FLAG:
-            named = one.told.text if one.told and one.field == "backend" else flag
-            return f"{named}, line {one.told.line:,}" if one.told else flag
+            return f"{one.told.text}, line {one.told.line:,}" if one.told else flag
         case Source.CHECKPOINT:
             likely = "probably the checkpoint's quantisation config"
         case Source.COERCION:
@@ -291,7 +290,7 @@ def _whence(one: Provenance) -> str:
         case Source.UNKNOWN:
             likely = "unknown"
     if one.told is not None:
-        return f"{likely}: {flag} {one.told.text} was given, line {one.told.line:,}"
+        return f"{likely}: {one.told.text} was given, line {one.told.line:,}"
     if one.seen:
         return f"{likely}: {flag} was not given"
     return f"{likely}, or {flag}: the log shows no command line"

@@ -5,11 +5,14 @@ Nothing is evaluated; what is cut off or not understood is left out, and nothing
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
+from typing import Any
 
 __all__ = [
     "one_blank",
+    "read_data",
     "read_pairs",
     "read_plain",
     "read_strings",
@@ -24,6 +27,10 @@ _PAIR = re.compile(r"""[\s.…]*['"]?(-{0,2}[A-Za-z_][\w.-]{0,80})['"]?\s*[=:]\s
 _ENUM = re.compile(r"<([\w.]{1,120}):\s*(.{1,200}?)>$", re.DOTALL)
 _NESTED = re.compile(r"(?!DeviceCap)[\w.]{0,80}\((?=\s*[A-Za-z_]\w{0,80}\s*=)")
 
+_CALL = re.compile(r"\w{1,80}Config\((?=.{0,65536}\)$)", re.DOTALL)
+_NAMED = re.compile(r"(?:\w{1,80}\.){0,6}\w{0,60}Backend\w{0,20}\.(\w{1,80})|torch\.(\w{1,40})")
+
+_LONGEST_DATA = 65_536
 _MOST_PAIRS = 400
 _DEEPEST = 3
 
@@ -119,7 +126,8 @@ def read_plain(text: str) -> str | int | bool | None:
     told = text.strip()
     enum = _ENUM.match(told)
     if enum:
-        told = enum[2].strip() if enum[2].strip()[:1] in ("'", '"') else enum[1]
+        quoted = enum[2].strip()[:1] in ("'", '"') and "." not in enum[2]  # a name, not a class
+        told = enum[2].strip() if quoted else enum[1]
     if len(told) > 1 and told[0] in "'\"" and told[-1] == told[0]:
         return told[1:-1]
     if told in ("True", "False"):
@@ -127,3 +135,28 @@ def read_plain(text: str) -> str | int | bool | None:
     if told == "None":
         return None
     return int(told) if re.fullmatch(r"-?[0-9]{1,18}", told) else told
+
+
+def read_data(text: str) -> Any:
+    """The value a text stands for, lists and mappings too: ``{'a': 1}``, ``Config(a=1, b=None)``.
+
+    What an object holds that is ``None`` is left out; an enum of backends is its name.
+    """
+    told = text.strip()
+    call = _CALL.match(told)
+    if call:
+        return _read_mapping(told[call.end() : -1])
+    if told[:1] in ("{", "["):
+        try:
+            return ast.literal_eval(told[:_LONGEST_DATA])
+        except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
+            return _read_mapping(told[1:-1]) if told[0] == "{" else None
+    value = read_plain(told)
+    if isinstance(value, str) and (named := _NAMED.fullmatch(value)):
+        return named[1] or named[2]
+    return value
+
+
+def _read_mapping(text: str) -> dict[str, Any]:
+    held = {name: read_data(told) for name, told in read_pairs(text, deepest=0).items()}
+    return {name: value for name, value in held.items() if value is not None}

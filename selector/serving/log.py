@@ -20,9 +20,9 @@ from selector.serving.lines import Line, clean_line, number_lines
 from selector.serving.literal import until_closed
 from selector.serving.reasons import Reason
 from selector.serving.sentences import Reading, Words, read_error
-from selector.serving.startup import Startup, Told, is_of_startup
+from selector.serving.startup import Startup, Stated, Told, is_of_startup
 
-__all__ = ["EngineError", "Log", "Reason", "Told", "read_log"]
+__all__ = ["EngineError", "Log", "Reason", "Stated", "Told", "read_log"]
 
 _MOST_ERRORS = 256
 """So many different errors of a log are kept, the first ones."""
@@ -71,8 +71,9 @@ class Log(msgspec.Struct, frozen=True):
             most of them.
         capability: the compute capability, ``12.0``, where the log says it.
         model: name or path.
-        settings: arguments that were given, under their names with ``_``, and variables in front
-            of the command.
+        settings: what its command line sets, by field: of the manifest, or of the deployment.
+        shows_command: whether it shows a command line, or the arguments that were given.
+        unread: what looks as if it mattered and was not understood, and why.
     """
 
     errors: tuple[EngineError, ...] = ()
@@ -80,7 +81,9 @@ class Log(msgspec.Struct, frozen=True):
     gpu: Told | None = None
     capability: Told | None = None
     model: Told | None = None
-    settings: Mapping[str, Told] = MappingProxyType({})
+    settings: Mapping[str, Stated] = MappingProxyType({})
+    shows_command: bool = False
+    unread: tuple[Told, ...] = ()
 
 
 def read_log(text: str | Iterable[str], vocabulary: Vocabulary | None = None) -> Log:
@@ -145,6 +148,8 @@ class _Reader:
             capability=self._startup.capability,
             model=self._startup.model,
             settings=MappingProxyType(self._startup.settings),
+            shows_command=self._startup.shows_command,
+            unread=tuple(self._startup.unread),
         )
 
     def _read_startup(self, lines: list[Line]) -> None:

@@ -8,7 +8,7 @@ from enum import StrEnum
 import msgspec
 
 from selector.domains import Value
-from selector.fields import show
+from selector.fields import one_line, show
 from selector.manifest import Manifest
 from selector.serving.log import EngineError, Log, Told
 from selector.serving.question import Question, Witness, facts_told, is_unset, read_setting
@@ -20,7 +20,7 @@ _OF_CHECKPOINTS = ("fp8", "fp8_e4m3", "fp8_e5m2", "nvfp4")
 
 _OF_MLA = ("fp8_ds_mla", "nvfp4_ds_mla")
 _FIELDS = ("kv_cache_dtype", "block_size", "dtype")
-_NAMING = ("attention_backend", "VLLM_ATTENTION_BACKEND", "attention_config", "speculative_config")
+_NAMING = ("backend", "draft_backend", "mla_prefill_backend", "backend_per_kind")
 
 
 class Source(StrEnum):
@@ -45,7 +45,7 @@ class Provenance(msgspec.Struct, frozen=True):
         value: its value, as text.
         source: where it came from.
         sure: whether the log says so; else it is the likeliest.
-        told: the setting that says it, or that says something else.
+        told: the setting that says it, or that says something else, as it was given.
         seen: whether the log shows the settings that were given.
         backends: entries that coerce another value to this one.
     """
@@ -72,9 +72,7 @@ def _all(
     if error.backend is not None:
         yield _of_backend(error.backend, log)
     for fact, known in facts_told(error, manifest).items():
-        yield Provenance(
-            fact, str(known).lower(), Source.REASON, sure=True, seen=bool(log.settings)
-        )
+        yield Provenance(fact, str(known).lower(), Source.REASON, sure=True, seen=log.shows_command)
     for name in _FIELDS:
         value = question.layer.get(name)
         if not isinstance(value, str | int) or (is_unset(value) and name != "kv_cache_dtype"):
@@ -89,19 +87,27 @@ def _all(
 
 
 def _of_backend(backend: str, log: Log) -> Provenance:
-    seen = bool(log.settings)
+    seen = log.shows_command
     for name in _NAMING:
-        told = log.settings.get(name)
+        told = _given(log, name)
         if told is not None and backend.lower() in told.text.lower():
-            return Provenance("backend", backend, Source.FLAG, True, Told(name, told.line), seen)
+            return Provenance("backend", backend, Source.FLAG, True, told, seen)
     return Provenance("backend", backend, Source.UNKNOWN, seen=seen)
+
+
+def _given(log: Log, name: str) -> Told | None:
+    """``--block-size 16``, and its line."""
+    stated = log.settings.get(name)
+    if stated is None:
+        return None
+    return Told(f"{one_line(stated.origin)} {one_line(stated.value)}", stated.line)
 
 
 def _of_field(
     name: str, value: Value, log: Log, question: Question, manifest: Manifest
 ) -> Provenance:
     shown = show(manifest.vocabulary.fields[name], value)
-    told, seen = log.settings.get(name), bool(log.settings)
+    told, seen = _given(log, name), log.shows_command
     given = read_setting(log, name, manifest.vocabulary)
     if given == value:
         return Provenance(name, shown, Source.FLAG, True, told, seen)

@@ -31,19 +31,6 @@ __all__ = [
     "read_setting",
 ]
 
-_OF_FLAGS = {
-    "dtype": "dtype",
-    "kv_cache_dtype": "kv_cache_dtype",
-    "block_size": "block_size",
-    "tensor_parallel_size": "tp_size",
-    "pipeline_parallel_size": "pp_size",
-    "decode_context_parallel_size": "dcp_size",
-    "prefill_context_parallel_size": "pcp_size",
-}
-"""The log's settings that are fields of a layer."""
-
-_SHORT = {"tp": "tensor_parallel_size", "pp": "pipeline_parallel_size"}
-
 _TRUE_OF = {
     "SINK": "sink",
     "MM_PREFIX": "mm_prefix",
@@ -103,7 +90,7 @@ def question_of(
         (Witness.GIVEN, given),
         (Witness.ERROR, _asked(error, vocabulary)),
         (Witness.REASON, _implied(error)),
-        (Witness.SETTING, _set(error, log, vocabulary)),
+        (Witness.SETTING, _set(log, vocabulary)),
     )
     for witness, values in sources:
         for name, value in values.items():
@@ -147,28 +134,19 @@ def _implied_by(reason: Reason) -> list[tuple[str, Value | Domain]]:
     return []
 
 
-def _set(error: EngineError, log: Log, vocabulary: Vocabulary) -> dict[str, Value | Domain]:
-    """What the command line says of the layer, where the error prints no layer; else its ranks."""
-    found: dict[str, Value | Domain] = {}
-    for setting, name in _OF_FLAGS.items():
-        printed = error.kind != "forced" and not name.endswith("_size")
-        if printed or (name == "block_size" and error.kind != "forced"):
-            continue
-        value = read_setting(log, setting, vocabulary)
-        if value is not None:
-            found[name] = value
-    return found
+def _set(log: Log, vocabulary: Vocabulary) -> dict[str, Value | Domain]:
+    """What the command line says of the layer."""
+    values = {name: read_setting(log, name, vocabulary) for name in log.settings}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def read_setting(log: Log, name: str, vocabulary: Vocabulary) -> Value | Domain | None:
     """A setting as a value of its field; ``None`` when the log has none or it says ``auto``."""
-    short = next((s for s, long in _SHORT.items() if long == name), name)
-    told = log.settings.get(name) or log.settings.get(short)
-    field = vocabulary.fields[_OF_FLAGS[name]]
-    if told is None or told.text in ("None", "") or (told.text == "auto" and name == "dtype"):
+    stated, field = log.settings.get(name), vocabulary.fields.get(name)
+    if stated is None or field is None or (name, stated.value) == ("dtype", "auto"):
         return None
     try:
-        return field.read(told.text)
+        return field.read(stated.value)
     except AttnselError:
         return None
 

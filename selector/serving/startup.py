@@ -1,22 +1,41 @@
-"""What an engine's log says at its start: version, GPU, model, settings."""
+"""What an engine's log says at its start: version, GPU, model, and the command it was given."""
 
 from __future__ import annotations
 
 import re
-import shlex
+from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
+from selector.fields import one_line
+from selector.serving.command import Command, CommandError, read_command
+from selector.serving.flags import normalise, table
 from selector.serving.lines import Line
-from selector.serving.literal import one_blank, read_pairs, read_plain
+from selector.serving.literal import one_blank, read_data, read_pairs
+from selector.serving.shell import split_line
 
-__all__ = ["Startup", "Told", "is_of_startup"]
+__all__ = ["Startup", "Stated", "Told", "is_of_startup"]
 
 
 class Told(msgspec.Struct, frozen=True):
     """A text that the log says, and the line it was read at."""
 
     text: str
+    line: int
+
+
+class Stated(msgspec.Struct, frozen=True):
+    """A setting that the log shows.
+
+    Attributes:
+        value: as :class:`selector.serving.values.Setting` holds it.
+        origin: the spelling that set it.
+        line: where.
+    """
+
+    value: Any
+    origin: str
     line: int
 
 
@@ -27,6 +46,8 @@ _SIGNS = (
     "vllm ==",
     "vllm serve",
     "vllm.entrypoints.openai.api_server",
+    "docker run",
+    "podman run",
     "vllm-openai:v",
     "NVIDIA",
     "GeForce",
@@ -40,9 +61,8 @@ _SIGNS = (
 )
 """What a line must hold before it is looked at closely."""
 
-_MOST_SETTINGS = 400
-_LONGEST_VALUE = 2000
 _LONGEST_COMMAND = 16_384
+_MOST_UNREAD = 20
 
 _VERSIONS = (
     re.compile(r"vLLM API server version\s+v?([0-9][\w.+!-]{0,80})"),
@@ -76,10 +96,12 @@ _CAPABILITIES = (
     re.compile(r"[Cc]ompute [Cc]apability\s{0,10}[:=(]?\s{0,10}(\d{1,2}\.\d)\b(?!\.x)"),
     re.compile(r"\b(sm_\d{2,3}[af]?)\b"),
 )
-_ARGUMENTS = re.compile(r"(?:non-default\s+args:\s*\{|\bargs:\s*Namespace\()")
-_COMMAND = re.compile(r"(?:\bvllm\s+serve\s|\bvllm\.entrypoints\.openai\.api_server\s)")
-_VARIABLE = re.compile(r"\b((?:VLLM|CUDA|FLASHINFER)_[A-Z0-9_]{1,80})=(\S{1,300})")
-_END_OF_COMMAND = ("&&", "||", "|", ";", ">", "2>&1", "&", "`")
+_COMMAND = re.compile(
+    r"\b(?:vllm\s+serve|vllm\.entrypoints\.openai\.api_server|(?:docker|podman)\s+run)\s"
+)
+_VARIABLES = re.compile(r"(?:\b(?:VLLM|CUDA|FLASHINFER)_[A-Z0-9_]{1,80}=\S{1,300}\s+)+")
+_FORMERLY = {"VLLM_ATTENTION_BACKEND": "backend"}
+"""Variables that set a field in versions before those of the table of flags."""
 
 
 def is_of_startup(raw: str) -> bool:
@@ -91,8 +113,10 @@ class Startup:
     """Collects what lines say of the start; of several statements it keeps the surest."""
 
     def __init__(self) -> None:
+        self.unread: list[Told] = []
+        self.shows_command = False
         self._found: dict[str, tuple[int, Told]] = {}
-        self._settings: dict[str, tuple[int, Told]] = {}
+        self._settings: dict[str, tuple[int, Stated]] = {}
         self._command: list[str] = []
         self._command_line = 0
 
@@ -117,9 +141,9 @@ class Startup:
         return self._get("capability")
 
     @property
-    def settings(self) -> dict[str, Told]:
-        """What was given on the command line, by name."""
-        return {name: told for name, (_, told) in self._settings.items()}
+    def settings(self) -> dict[str, Stated]:
+        """What was set, by field."""
+        return {name: stated for name, (_, stated) in self._settings.items()}
 
     @property
     def goes_on(self) -> bool:
@@ -129,7 +153,7 @@ class Startup:
     def read_line(self, line: Line, before: Line | None = None) -> None:
         """Reads one line; the one before it may hold the first half of a statement."""
         if self._command:
-            self._read_command(line)
+            self._read_command(line.text)
         head = before.text if before else ""
         text = f"{head} {line.text}" if head else line.text
         self._read_patterns("version", _VERSIONS, text, len(head), line, before)
@@ -137,22 +161,27 @@ class Startup:
         self._read_patterns("product", _PRODUCTS, text, len(head), line, before)
         self._read_patterns("capability", _CAPABILITIES, text, len(head), line, before)
         if not self._command and (found := _COMMAND.search(line.text)):
-            for name, value in _VARIABLE.findall(line.text[: found.start()][-4000:]):
-                self._set(name, value, 1, line.number)
-            self._command = [line.text[found.end() - 1 :][:_LONGEST_COMMAND]]
             self._command_line = line.number
-            self._end_command()
+            self._read_command(_from_variables(line.text, found))
 
     def read_arguments(self, text: str, line: int) -> None:
-        """Reads what ``non-default args: {…}`` or ``args: Namespace(…)`` hold."""
-        for name, value in read_pairs(text, deepest=0).items():
-            plain = read_plain(value)
-            if plain is None:
+        """Reads what ``non-default args: {…}`` or ``args: Namespace(…)`` hold, each by itself."""
+        self.shows_command = True
+        for name, told in read_pairs(text, deepest=0).items():
+            value = read_data(told)
+            if value is None:
                 continue
-            told = plain if isinstance(plain, str) else str(plain)
-            self._set(name, one_blank(told), 0, line)
             if name in ("model", "model_tag"):
-                self._keep("model", 0 if name == "model" else 1, Told(one_blank(told), line))
+                rank = 0 if name == "model" else 1
+                self._keep("model", rank, Told(one_blank(str(value)), line))
+            try:
+                command = read_command(["vllm", "serve", "model"], config={name: value})
+            except CommandError as error:
+                known = table().options.get(normalise(f"--{name}"))
+                if known is not None and known.flag.kind == "flag":
+                    self._leave(str(error), line)
+            else:
+                self._set_all(command, 0, line)
 
     def close(self) -> None:
         """Reads the command that the end of the log cut off."""
@@ -167,10 +196,16 @@ class Startup:
         if name not in self._found or rank < self._found[name][0]:
             self._found[name] = (rank, told)
 
-    def _set(self, name: str, text: str, rank: int, line: int) -> None:
-        old = self._settings.get(name)
-        if (old is None and len(self._settings) < _MOST_SETTINGS) or (old and rank < old[0]):
-            self._settings[name] = (rank, Told(text[:_LONGEST_VALUE], line))
+    def _leave(self, text: str, line: int) -> None:
+        told = Told(one_line(text), line)
+        if len(self.unread) < _MOST_UNREAD and told not in self.unread:
+            self.unread.append(told)
+
+    def _set_all(self, command: Command, rank: int, line: int) -> None:
+        """Keeps what a command sets, unless something surer has said it."""
+        for field, value, origin in _settings_of(command):
+            if field not in self._settings or rank < self._settings[field][0]:
+                self._settings[field] = (rank, Stated(value, origin, line))
 
     def _read_patterns(
         self,
@@ -194,29 +229,51 @@ class Startup:
                 self._found[name] = (rank, Told(told, before.number if early else line.number))  # type: ignore[union-attr]
                 return
 
-    def _read_command(self, line: Line) -> None:
-        self._command.append(line.text[:_LONGEST_COMMAND])
-        self._end_command()
-
-    def _end_command(self) -> None:
-        """Reads the command unless it goes on in the next line."""
+    def _read_command(self, text: str) -> None:
+        """Takes a line of a command, and reads it whole unless it goes on in the next."""
+        self._command.append(text[:_LONGEST_COMMAND])
         size = sum(map(len, self._command))
         if not self._command[-1].endswith("\\") or size > _LONGEST_COMMAND:
             self._finish_command()
 
     def _finish_command(self) -> None:
-        text = " ".join(part.removesuffix("\\") for part in self._command)
+        text = "\n".join(self._command).rstrip("\\")
         self._command = []
-        words = _words_of(text)
-        first = next((i for i, word in enumerate(words) if word.startswith("-")), len(words))
-        if first > 1 or (not words[first:] and "/" not in text):
-            return  # a sentence that speaks of the command
-        if first:
-            self._keep("model", 5, Told(words[0], self._command_line))
-        for name, value in _flags_of(words[first:]):
-            self._set(name, value, 1, self._command_line)
-            if name == "model":
-                self._keep("model", 5, Told(value, self._command_line))
+        try:
+            variables, words = split_line(text)
+            command = read_command(words, variables)
+        except CommandError as error:
+            if " -" in text and "vllm" in text:  # else a sentence, or another program
+                self._leave(f"the command is not read: {error}", self._command_line)
+            return
+        given = command.argv[command.start :]
+        first = next((i for i, word in enumerate(given) if word.startswith("-")), len(given))
+        if first > 1 or (first == len(given) and "/" not in text):
+            return  # a sentence too
+        self.shows_command = True
+        if command.model is not None:
+            self._keep("model", 5, Told(command.model, self._command_line))
+        self._set_all(command, 1, self._command_line)
+
+
+def _from_variables(text: str, found: re.Match[str]) -> str:
+    """The command in a line with the variables right before it, up to a backtick."""
+    before, told = text[: found.start()][-4000:], text[found.start() :].partition("`")[0]
+    if told.startswith("vllm."):  # the module
+        before = re.sub(r"\S*python\S* (?:-\w )?$", "", before)
+        told = f"python -m {told}"
+    set_there = [m[0] for m in _VARIABLES.finditer(before) if m.end() == len(before)]
+    return "".join(set_there) + told
+
+
+def _settings_of(command: Command) -> Iterator[tuple[str, Any, str]]:
+    """Yields what a command sets, with the spelling as a command line has it."""
+    for setting in command.settings:
+        origin = normalise(setting.origin.removesuffix(" of --config"))
+        yield setting.field, setting.value, origin
+    for name, field in _FORMERLY.items():
+        if command.setting(field) is None and command.variables.get(name):
+            yield field, command.variables[name], f"variable {name}"
 
 
 def _read_told(name: str, found: re.Match[str], text: str) -> str | None:
@@ -234,34 +291,3 @@ def _read_told(name: str, found: re.Match[str], text: str) -> str | None:
         digits = found[1][3:].rstrip("af")
         return f"{digits[:-1]}.{digits[-1]}"
     return found[1]
-
-
-def _words_of(text: str) -> list[str]:
-    try:
-        words = shlex.split(text)
-    except ValueError:
-        words = text.split()
-    for place, word in enumerate(words):
-        if word in _END_OF_COMMAND:
-            return words[:place]
-    return words
-
-
-def _flags_of(words: list[str]) -> list[tuple[str, str]]:
-    """Names and values of a command's flags, names as ``--help`` has them with ``_`` for ``-``."""
-    flags: list[tuple[str, str]] = []
-    place = 0
-    while place < len(words):
-        word = words[place]
-        place += 1
-        if not word.startswith("-") or word.strip("-") == "":
-            continue
-        name, equals, value = word.partition("=")
-        if not equals:
-            nearby = words[place] if place < len(words) else "-"
-            value = "true"
-            if not nearby.startswith("-") or re.fullmatch(r"-[0-9.]+", nearby):
-                value = nearby
-                place += 1
-        flags.append((name.lstrip("-").replace("-", "_"), one_blank(value)))
-    return flags

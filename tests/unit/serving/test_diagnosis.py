@@ -81,6 +81,7 @@ def test_a_forced_error_tells_what_its_reasons_and_the_command_line_say() -> Non
     assert dict(found.question.layer.fields) == {
         "sink": True,
         "kv_cache_dtype": "fp8",
+        "config_kv_cache_dtype": "fp8",
         "tp_size": 4,
     }
     assert found.question.told["sink"] is Witness.REASON

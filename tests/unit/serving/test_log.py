@@ -410,11 +410,10 @@ def test_a_log_of_two_workers() -> None:
     assert (log.version.text, log.version.line) == ("0.14.0", 1)
     assert log.model is not None
     assert (log.model.text, log.model.line) == ("/models/sparse-small", 2)
-    assert {name: told.text for name, told in log.settings.items()} == {
-        "model_tag": "/models/sparse-small",
-        "model": "/models/sparse-small",
-        "tensor_parallel_size": "2",
-        "speculative_config": "{'method': 'mtp', 'num_speculative_tokens': 1}",
+    assert {name: stated.value for name, stated in log.settings.items()} == {
+        "tp_size": 2,
+        "speculative_method": "mtp",
+        "speculative_tokens": 1,
     }
     assert log.gpu is None
 
@@ -429,10 +428,9 @@ def test_a_log_of_kubernetes() -> None:
     assert log.gpu.text == "NVIDIA RTX PRO 6000 Blackwell Server Edition"
     assert log.model is not None
     assert log.model.text == "org/sinks-20b"
-    assert {name: told.text for name, told in log.settings.items()} == {
-        "attention_backend": "FLASHINFER",
-        "tensor_parallel_size": "2",
-        "enforce_eager": "true",
+    assert {name: (stated.value, stated.origin) for name, stated in log.settings.items()} == {
+        "backend": ("FLASHINFER", "--attention-backend"),
+        "tp_size": (2, "--tensor-parallel-size"),
     }
 
 

@@ -58,43 +58,114 @@ def test_devices(line: str, gpu: str | None, capability: str | None) -> None:
     assert (log.capability and log.capability.text) == capability
 
 
+def said(text: str) -> dict[str, tuple[object, str]]:
+    return {n: (t.value, t.origin) for n, t in read_log(text).settings.items()}
+
+
+def values(text: str) -> dict[str, object]:
+    return {n: t.value for n, t in read_log(text).settings.items()}
+
+
 def test_arguments_of_older_versions() -> None:
     log = read_log(
         "INFO 02-14 03:50:41 api_server.py:529] args: Namespace(subparser='serve', "
-        "model_tag='org/big', host=None, origins=['*'], kv_cache_dtype='fp8', block_size=32)"
+        "model_tag='org/big', host=None, origins=['*'], kv_cache_dtype='fp8', block_size=32, "
+        "gpu_memory_utilization=0.9, enable_prefix_caching=None, tensor_parallel_size=1)"
     )
     assert log.model is not None
     assert log.model.text == "org/big"
-    assert {n: t.text for n, t in log.settings.items()} == {
-        "subparser": "serve",
-        "model_tag": "org/big",
-        "origins": "['*']",
+    assert log.shows_command
+    assert not log.unread
+    assert {n: t.value for n, t in log.settings.items()} == {
         "kv_cache_dtype": "fp8",
-        "block_size": "32",
+        "config_kv_cache_dtype": "fp8",
+        "block_size": 32,
+        "tp_size": 1,
     }
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        "'attention_backend': 'FLASHINFER'",
+        "'attention_backend': <AttentionBackendEnum.FLASHINFER: 'vllm.v1.attention.F'>",
+        "'attention_backend': AttentionBackendEnum.FLASHINFER",
+        "'attention_config': {'backend': 'FLASHINFER'}",
+        "'attention_config': AttentionConfig(backend=<AttentionBackendEnum.FLASHINFER: 'a.b.F'>, "
+        "flash_attn_version=None)",
+    ],
+)
+def test_arguments_name_a_backend_in_many_ways(held: str) -> None:
+    assert values(f"non-default args: {{{held}, 'port': 8000}}") == {"backend": "FLASHINFER"}
+
+
+def test_an_argument_that_is_not_understood_leaves_the_others() -> None:
+    text = "non-default args: {'kv_cache_dtype': 'fp9', 'block_size': 16, 'of_a_fork': 'x'}"
+    assert values(text) == {"block_size": 16}
+    (left,) = read_log(text).unread
+    assert "fp9" in left.text
+    assert left.line == 1
 
 
 def test_a_command_line() -> None:
-    log = read_log(
+    assert said(
         "$ VLLM_ATTENTION_BACKEND=FLASHINFER vllm serve org/m --kv-cache-dtype=fp8 -tp 4 "
         '--speculative-config \'{"method": "mtp"}\' --trust-remote-code 2>&1 | tee log'
-    )
-    assert {n: t.text for n, t in log.settings.items()} == {
-        "VLLM_ATTENTION_BACKEND": "FLASHINFER",
-        "kv_cache_dtype": "fp8",
-        "tp": "4",
-        "speculative_config": '{"method": "mtp"}',
-        "trust_remote_code": "true",
+    ) == {
+        "backend": ("FLASHINFER", "variable VLLM_ATTENTION_BACKEND"),
+        "kv_cache_dtype": ("fp8", "--kv-cache-dtype"),
+        "config_kv_cache_dtype": ("fp8", "--kv-cache-dtype"),
+        "tp_size": (4, "-tp"),
+        "speculative_method": ("mtp", "--speculative-config.method"),
     }
-    assert not read_log("the vllm serve command crashes with --kv-cache-dtype fp8").settings
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Run `vllm serve org/m --block-size 16` again",
+        "+ python3 -m vllm.entrypoints.openai.api_server --model org/m --block-size=16",
+        "vllm serve org/m \\\n    --block-size 16 \\\n  --port 80\nINFO --block-size 32",
+        "docker run --gpus all -e A=b vllm/vllm-openai:v0.22.0 --model org/m --block-size 16",
+    ],
+)
+def test_where_commands_stand(text: str) -> None:
+    log = read_log(text)
+    assert values(text) == {"block_size": 16}
+    assert log.shows_command
+    assert log.model is not None
+    assert log.model.text == "org/m"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the vllm serve command crashes with --kv-cache-dtype fp8",
+        "vllm serve fails",
+        "docker run --gpus all -it ubuntu bash",
+    ],
+)
+def test_what_is_no_command_sets_nothing(text: str) -> None:
+    log = read_log(text)
+    assert not log.settings
+    assert not log.shows_command
+    assert not log.unread
+
+
+def test_a_command_that_cannot_be_read_is_no_error_but_said() -> None:
+    log = read_log('INFO all is well\nvllm serve org/m --hf-overrides \'{"a": 1')
+    assert not log.settings
+    (left,) = log.unread
+    assert left.line == 2
+    assert "quote" in left.text
 
 
 def test_wrapped_arguments() -> None:
     text = "non-default args: {'model': 'org/m', 'kv_cache_dtype': 'fp8', 'max_model_len': 4096}"
     for width in range(40, 90):
-        log = read_log("\n".join(f"(APIServer pid=1) INFO {w}" for w in textwrap.wrap(text, width)))
-        assert {n: t.text for n, t in log.settings.items()} == {
-            "model": "org/m",
+        lines = (f"(APIServer pid=1) INFO {w}" for w in textwrap.wrap(text, width))
+        assert values("\n".join(lines)) == {
             "kv_cache_dtype": "fp8",
-            "max_model_len": "4096",
+            "config_kv_cache_dtype": "fp8",
+            "max_model_len": 4096,
         }
