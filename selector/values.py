@@ -470,6 +470,7 @@ class LayerGroup(msgspec.Struct, frozen=True):
         layer: what they need, for one tensor-parallel rank.
         origins: field → where its value came from.
         keys: field → the key of ``config.json`` it was read from.
+        numbers: which layers of their stack they are, counted from 0; empty when that is unknown.
     """
 
     name: str
@@ -477,6 +478,7 @@ class LayerGroup(msgspec.Struct, frozen=True):
     layer: Layer
     origins: Mapping[str, Origin]
     keys: Mapping[str, str] = MappingProxyType({})
+    numbers: tuple[int, ...] = ()
 
 
 class Tower(msgspec.Struct, frozen=True):

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from selector.errors import UnknownModelError
+from selector.models.merging import merged
 from selector.models.reader import read_config
 from selector.models.source import shown
 from selector.values import Model
@@ -40,7 +41,7 @@ def presets() -> tuple[str, ...]:
     return tuple(sorted(file.stem for file in _FOLDER.glob("*.json")))
 
 
-def load_model(ref: str) -> Model:
+def load_model(ref: str, overrides: Mapping[str, object] | None = None) -> Model:
     """Gives the attention layers of a model, with the whole model's head counts.
 
     Args:
@@ -49,6 +50,7 @@ def load_model(ref: str) -> Model:
             preset wins over a path of the same name; write ``./name`` for the path. A folder's
             ``hf_quant_config.json`` is read too when ``config.json`` does not speak of
             quantisation; other files beside it are not, and a note says so where they matter.
+        overrides: keys that replace those of the config before it is read.
 
     Raises:
         UnknownModelError: there is no such preset or file, it cannot be read, is no JSON object,
@@ -56,17 +58,19 @@ def load_model(ref: str) -> Model:
         ValueRefusedError: a field holds what it cannot.
         ContradictionError: two fields cannot both hold.
     """
+    changed = overrides or {}
     if ref == "-":
-        return read_config(_parse(sys.stdin.buffer.read(MAX_BYTES + 1), "stdin"), name="stdin")
+        config = _parse(sys.stdin.buffer.read(MAX_BYTES + 1), "stdin")
+        return read_config(merged(config, changed), name="stdin")
     name = _preset_named(ref)
     if name is not None:
-        return _load_preset(name)
+        return _load_preset(name, changed)
     if not _exists(ref):
         raise UnknownModelError(_nothing_there(ref))
     path = Path(ref)
     if path.is_dir():
-        return _load_folder(path)
-    return read_config(_read_object(path), name=_label(path))
+        return _load_folder(path, changed)
+    return read_config(merged(_read_object(path), changed), name=_label(path))
 
 
 def _exists(ref: str) -> bool:
@@ -95,12 +99,12 @@ def _preset_named(ref: str) -> str | None:
     return None
 
 
-def _load_preset(name: str) -> Model:
+def _load_preset(name: str, changed: Mapping[str, object]) -> Model:
     stored = _read_object(_FOLDER / f"{name}.json")
     config = stored.get("config")
     if not isinstance(config, Mapping):
         raise UnknownModelError(f"preset {name} has no config")
-    return read_config(config, name=name, source=str(stored.get("source", "")))
+    return read_config(merged(config, changed), name=name, source=str(stored.get("source", "")))
 
 
 def _nothing_there(ref: str) -> str:
@@ -109,7 +113,7 @@ def _nothing_there(ref: str) -> str:
     return f"no preset, file or folder {shown(ref)}; {hint}"
 
 
-def _load_folder(folder: Path) -> Model:
+def _load_folder(folder: Path, changed: Mapping[str, object]) -> Model:
     file = folder / "config.json"
     if not file.exists():
         raise UnknownModelError(f"{_label(folder)}: no config.json in this folder{_base(folder)}")
@@ -121,7 +125,7 @@ def _load_folder(folder: Path) -> Model:
             notes.append(f"{beside.name} beside it: not read, config.json speaks of quantisation")
         else:
             config = {**config, _BESIDE: _read_object(beside)}
-    model = read_config(config, name=_label(file))
+    model = read_config(merged(config, changed), name=_label(file))
     return msgspec.structs.replace(model, notes=(*notes, *model.notes))
 
 

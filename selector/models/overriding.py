@@ -47,8 +47,9 @@ def _merged(groups: list[LayerGroup]) -> tuple[LayerGroup, ...]:
     for group in groups:
         for index, other in enumerate(alike):
             if other.layer.fields == group.layer.fields:
-                count = other.count + group.count
-                alike[index] = msgspec.structs.replace(other, count=count)
+                count, known = other.count + group.count, other.numbers and group.numbers
+                numbers = tuple(sorted((*other.numbers, *group.numbers))) if known else ()
+                alike[index] = msgspec.structs.replace(other, count=count, numbers=numbers)
                 break
         else:
             alike.append(group)

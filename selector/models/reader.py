@@ -7,6 +7,8 @@ from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
+import msgspec
+
 from selector.errors import UnknownModelError
 from selector.models.beside import read_drafters, read_towers
 from selector.models.naming import name_group, with_names
@@ -274,13 +276,13 @@ def _read_stack(
     if stack.attn_type == "encoder_decoder":
         kinds = _crossed(stack.source, kinds)
     kinds = _settled(stack.source, kinds, notes)
-    counts: dict[Slot, int] = {}
-    for slot in _slots(stack.source, kinds):
-        counts[slot] = counts.get(slot, 0) + 1
-    free = sum(count for slot, count in counts.items() if slot.kind == "none")
+    alike: dict[Slot, list[int]] = {}
+    for number, slot in enumerate(_slots(stack.source, kinds)):
+        alike.setdefault(slot, []).append(number)
+    free = sum(len(numbers) for slot, numbers in alike.items() if slot.kind == "none")
     groups = [
-        _read_group(stack, slot, count, kinds, common, notes)
-        for slot, count in counts.items()
+        _read_group(stack, slot, numbers, kinds, common, notes)
+        for slot, numbers in alike.items()
         if slot.kind != "none"
     ]
     return free, groups
@@ -387,7 +389,7 @@ def _blocks(source: Source) -> dict[int, dict[str, tuple[int, str]]]:
 def _read_group(
     stack: Stack,
     slot: Slot,
-    count: int,
+    numbers: Sequence[int],
     kinds: Kinds,
     common: Common,
     notes: dict[str, None],
@@ -409,4 +411,6 @@ def _read_group(
     if common.mm_prefix and attn_type == "decoder":
         draft.put("mm_prefix", True, Origin.DEFAULT)
     draft.put("tp_size", 1, Origin.DEFAULT)
-    return draft.group(name_group(slot.kind, draft.values), count)
+    group = draft.group(name_group(slot.kind, draft.values), len(numbers))
+    counted = not (stack.attn_type == "encoder_decoder" and source.family.cross_every)
+    return msgspec.structs.replace(group, numbers=tuple(numbers) if counted else ())

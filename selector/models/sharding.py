@@ -60,7 +60,7 @@ def _shard_group(name: str, group: LayerGroup, tp_size: int) -> LayerGroup:
         changed["num_kv_heads"] = 1 if layer.get("mla") else _dealt(where, kv_heads, tp_size)
         changed["gqa_group"] = int(changed["num_heads"]) // int(changed["num_kv_heads"])
         origins |= dict.fromkeys(("num_heads", "num_kv_heads", "gqa_group"), Origin.DERIVED)
-    return LayerGroup(group.name, group.count, layer.replace(**changed), origins, group.keys)
+    return msgspec.structs.replace(group, layer=layer.replace(**changed), origins=origins)
 
 
 def _divided(where: str, what: str, number: int, tp_size: int) -> int:

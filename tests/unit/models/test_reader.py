@@ -1,7 +1,7 @@
 import pytest
 
 from selector.errors import ContradictionError, UnknownModelError, ValueRefusedError
-from selector.models import read_config
+from selector.models import load_model, override, presets, read_config
 from selector.values import Drafter, Model, Origin
 
 LLAMA = {
@@ -439,3 +439,33 @@ class TestErrors:
     def test_models_that_cannot_be_said_are_refused_with_the_reason(self):
         with pytest.raises(UnknownModelError, match="deepseek_v4 is not read: its compressed"):
             read_config({**DEEPSEEK, "model_type": "deepseek_v4"})
+
+
+class TestNumbers:
+    @pytest.mark.parametrize("name", presets())
+    def test_every_layer_has_one(self, name):
+        groups = load_model(name).groups
+        for group in groups:
+            assert not group.numbers or len(group.numbers) == group.count
+        own = [n for g in groups if g.layer.get("attn_type") == "decoder" for n in g.numbers]
+        assert len(set(own)) == len(own)
+
+    def test_of_kinds_that_take_turns(self):
+        sliding, full = load_model("gpt-oss-20b").groups
+        assert sliding.numbers[:3] == (0, 2, 4)
+        assert full.numbers[:3] == (1, 3, 5)
+
+    def test_layers_without_attention_count(self):
+        (full,) = load_model("qwen3-next-80b-a3b").groups
+        assert full.numbers[:3] == (3, 7, 11)
+
+    def test_cross_attention_among_the_layers_and_beside_every_nth(self):
+        _, cross = load_model("llama-3.2-11b-vision").groups
+        assert cross.numbers[:3] == (3, 8, 13)
+        beside = read_config({**LLAMA, "model_type": "idefics", "cross_layer_interval": 4})
+        assert {g.name: g.numbers[:2] for g in beside.groups} == {"full": (0, 1), "cross": ()}
+
+    def test_they_survive_sharding_and_become_one_where_layers_become_alike(self):
+        model = override(load_model("gpt-oss-20b"), {"sliding_window": "unset", "tp_size": 2})
+        (group,) = model.groups
+        assert group.numbers == tuple(range(24))
