@@ -215,17 +215,16 @@ def _other_words(command: Command, refusal: Refusal) -> Iterator[_Option]:
 
 
 def _sizes(command: Command, refusal: Refusal, asked: Question) -> Iterator[_Option]:
-    """Yields the nearest tensor-parallel sizes over which heads can be dealt out."""
+    """Yields the nearest tensor-parallel sizes that take no more GPUs."""
     drafter = refusal.stack == "drafter"
     setting = (command.setting("draft_tp_size") if drafter else None) or command.setting("tp_size")
     now = setting.value if setting is not None and isinstance(setting.value, int) else 1
     model = asked.draft if drafter and asked.draft is not None else asked.model
     field = "draft_tp_size" if drafter and asked.draft is not None else "tp_size"
-    near = sorted(range(1, min(2 * now, 256) + 1), key=lambda size: (abs(size - now), size))
     count = 0
-    for size in near:
-        if size == now or count == _MOST_SIZES:
-            continue
+    for size in range(min(max(now - 1, 1), 256), 0, -1):
+        if count == _MOST_SIZES:
+            break
         try:
             override(model, {"tp_size": size})
         except AttnselError:
