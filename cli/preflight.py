@@ -133,7 +133,38 @@ def _read_words(words: Sequence[str]) -> Iterator[tuple[str, Command]]:
             variables, argv = split_line(part[0])
         else:
             variables, argv = _assigned(part)
-        yield "", read_command(argv, variables)
+        yield "", _with_config(read_command(argv, variables))
+
+
+def _with_config(command: Command) -> Command:
+    """The command with the config file that it names, where that is here."""
+    from selector.serving.configfile import read_config_file
+
+    name = command.config_file
+    if name is None:
+        return command
+    try:
+        data = _bytes(name)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or type(error).__name__
+        return _unread(command, f"{why.lower()}; put it there, or give its flags in the command")
+    return command.with_config(read_config_file(data, name))
+
+
+def _unread(command: Command, why: str) -> Command:
+    """The command with the reason why its config file is not read."""
+    import msgspec
+
+    from selector.fields import one_line
+
+    text = f"{one_line(command.config_file)} is not read: {why}"
+    notes = [
+        msgspec.structs.replace(n, text=text)
+        if (n.kind, n.flag) == ("unmodelled", "--config")
+        else n
+        for n in command.notes
+    ]
+    return msgspec.structs.replace(command, notes=tuple(notes))
 
 
 def _split(words: Sequence[str]) -> Iterator[list[str]]:
@@ -181,7 +212,7 @@ def _read_file(name: str | None) -> Iterator[tuple[str, Command]]:
         where = f"{_shown(name)}:{number}: "
         try:
             variables, argv = split_line(text)
-            yield where, read_command(argv, variables)
+            yield where, _with_config(read_command(argv, variables))
         except CommandError as error:
             raise CommandError(f"{where}{error}") from None
 
@@ -212,9 +243,11 @@ def _read_container(name: str | None) -> Iterable[tuple[str, Command]]:
 
     where = f"{_shown(name)}: "
     try:
-        return [(where, _without_secrets(one)) for one in read_container(_text(name))]
+        found = [_without_secrets(one) for one in read_container(_text(name))]
     except CommandError as error:
         raise CommandError(f"{where}{error}") from None
+    inside = "it is inside the container; give its flags as arguments"
+    return [(where, _unread(one, inside)) for one in found]
 
 
 def _without_secrets(command: Command) -> Command:
@@ -232,17 +265,19 @@ def _shown(name: str) -> str:
 def _text(name: str) -> str:
     import sys
 
-    if name == "-":
-        data = sys.stdin.buffer.read(_LONGEST + 1)
-    else:
-        with open(name, "rb") as stream:
-            data = stream.read(_LONGEST + 1)
+    data = sys.stdin.buffer.read(_LONGEST + 1) if name == "-" else _bytes(name)
     if len(data) > _LONGEST:
         raise _UsageError(f"{_shown(name)}: longer than {_LONGEST:,} bytes; split it")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise _UsageError(f"{_shown(name)}: not UTF-8 text at byte {error.start:,}") from None
+
+
+def _bytes(name: str) -> bytes:
+    """What a file holds, as far as one may be long."""
+    with open(name, "rb") as stream:
+        return stream.read(_LONGEST + 1)
 
 
 # -- models --------------------------------------------------------------------------------------

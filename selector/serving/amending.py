@@ -19,7 +19,7 @@ from selector.changes.search import Kind, ways
 from selector.errors import AttnselError
 from selector.fields import Vocabulary, one_line
 from selector.models import override
-from selector.serving.command import Command, quoted, read_command
+from selector.serving.command import Command, quoted
 from selector.serving.dropping import without_key
 from selector.serving.errors import CommandError
 from selector.serving.judging import Judged, Judgement, Question, judge
@@ -89,7 +89,7 @@ def amend(command: Command, field: str, value: Any) -> tuple[Command, Amendment]
         words, flag, after = [*head, *command.argv[command.start :]], name, "0"
     else:
         words, flag = command.with_setting(field, value), ""
-    again = read_command(words, variables, bare=command.start == 0)
+    again = command.again(words, variables)
     now = again.setting(field)
     if not flag:
         held = now or before

@@ -10,10 +10,10 @@ from typing import Any, Literal
 import msgspec
 
 from selector.fields import one_line
+from selector.serving.configfile import FileFlags, named_file, overrule, scan_config
 from selector.serving.errors import CommandError
 from selector.serving.launch import Launch, find_serve, looks_bare
-from selector.serving.mending import change
-from selector.serving.scanning import Scan, scan, scan_config
+from selector.serving.scanning import Scan, scan
 from selector.serving.settling import Settled, settle
 from selector.serving.shell import split_line
 from selector.serving.values import Note, Setting
@@ -39,6 +39,8 @@ class Command(msgspec.Struct, frozen=True):
         argv: the words; of ``sh -c TEXT`` those inside.
         variables: the variables it runs with, those on the line included.
         start: the position of the server's first argument.
+        config_file: the file that ``--config`` names.
+        config: what it holds; ``None`` when it was not read.
     """
 
     engine: Literal["vllm"]
@@ -50,6 +52,8 @@ class Command(msgspec.Struct, frozen=True):
     argv: tuple[str, ...]
     variables: Mapping[str, str] = _NOTHING
     start: int = 0
+    config_file: str | None = None
+    config: Mapping[str, Any] | None = None
 
     def setting(self, field: str) -> Setting | None:
         """The setting of a field; ``None`` when the command does not set it."""
@@ -65,7 +69,25 @@ class Command(msgspec.Struct, frozen=True):
         Raises:
             CommandError: no flag sets the field, or not to that value.
         """
-        return change(self.argv, self.start, field, value)
+        flags = _file_flags(self.config, self.config_file)
+        return overrule(self.argv, self.start, flags.given, field, value)
+
+    def again(self, argv: Sequence[str], variables: Mapping[str, str] | None = None) -> Command:
+        """Other words in its place, with the same config file.
+
+        Raises:
+            CommandError: they cannot be read.
+        """
+        known = self.variables if variables is None else variables
+        return read_command(argv, known, config=self.config, bare=self.start == 0)
+
+    def with_config(self, config: Mapping[str, Any]) -> Command:
+        """The same, with what its config file holds.
+
+        Raises:
+            CommandError: a value in it is not of its flag's type.
+        """
+        return read_command(self.argv, self.variables, config=config, bare=self.start == 0)
 
     def quoted(self, argv: Sequence[str] | None = None) -> str:
         """Words as a line for a shell; the command's own unless some are given."""
@@ -112,18 +134,14 @@ def read_command(
     if launch.shell is not None:
         return _read_inner(launch.shell, known, config)
     scanned = scan(words, launch.start)
-    from_file, strange, file_model = scan_config(config or {})
-    settled = settle(from_file, scanned, known)
-    notes = [*settled.notes, *(_strange(key) for key in strange)]
-    model = _model(launch, scanned, settled, file_model, notes)
-    if config is None and (named := settled.config_file) is not None:
-        notes.append(
-            Note(
-                "unmodelled",
-                "--config",
-                f"{one_line(named)} is not read; pass what it holds, or its flags",
-            )
-        )
+    file, notes = named_file(scanned.given)
+    flags = _file_flags(config, file)
+    settled = settle(flags.given, scanned, known)
+    notes += [*settled.notes, *flags.notes]
+    model = _model(launch, scanned, settled, flags.model, notes)
+    if config is None and file is not None:
+        text = f"{one_line(file)} is not read; give its flags in the command"
+        notes.append(Note("unmodelled", "--config", text))
     elif model is None:
         notes.append(Note("unmodelled", "model", "no model is named; vLLM would serve its default"))
     return Command(
@@ -136,7 +154,13 @@ def read_command(
         tuple(words),
         MappingProxyType(known),
         launch.start,
+        file,
+        config if file is not None else None,
     )
+
+
+def _file_flags(config: Mapping[str, Any] | None, file: str | None) -> FileFlags:
+    return scan_config(config, file) if config and file else FileFlags()
 
 
 def _read_inner(
@@ -148,10 +172,6 @@ def _read_inner(
     if launch is not None and launch.shell is not None:
         raise CommandError(f'"{one_line(text)}" starts another shell; write the command itself')
     return read_command(argv, {**variables, **inner}, config=config, bare=False)
-
-
-def _strange(key: str) -> Note:
-    return Note("unknown", one_line(key), f"{one_line(key)} of --config is no flag of vLLM 0.33.0")
 
 
 def _model(

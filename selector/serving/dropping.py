@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from selector.serving.command import Command, read_command
+from selector.serving.command import Command
 from selector.serving.reading import load_json
 from selector.serving.scanning import Given, scan
 from selector.serving.settling import edited_json
@@ -21,7 +21,7 @@ def without_key(command: Command, name: str) -> Command:
     for one in reversed(scan(words, command.start).given):
         if one.action == root:
             words = _without(words, one, key)
-    return read_command(words, command.variables, bare=command.start == 0)
+    return command.again(words)
 
 
 def _without(words: list[str], one: Given, key: str) -> list[str]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import msgspec
@@ -14,7 +13,7 @@ from selector.serving.errors import CommandError
 from selector.serving.flags import Found, normalise, table
 from selector.serving.reading import Plain
 
-__all__ = ["Given", "Scan", "effective", "scan", "scan_config"]
+__all__ = ["Given", "Scan", "effective", "scan"]
 
 _NEGATIVE = re.compile(r"-[0-9]+|-[0-9]*\.[0-9]+")
 Form = Literal["apart", "inline", "attached", "alone"]
@@ -30,6 +29,7 @@ class Given(msgspec.Struct, frozen=True):
         form: whether its value is a word of its own, stands behind ``=``, or is written on.
         words: how many words it took.
         joined: a dotted key with ``+``: words to a list.
+        file: the config file it came from; empty for a word.
     """
 
     found: Found
@@ -39,11 +39,12 @@ class Given(msgspec.Struct, frozen=True):
     form: Form
     words: int = 1
     joined: bool = False
+    file: str = ""
 
     @property
     def origin(self) -> str:
-        """What a setting says it came from."""
-        return self.spelling if self.position >= 0 else f"{self.spelling} of --config"
+        """What a setting says it came from: the spelling, or ``FILE: key``."""
+        return f"{self.file}: {self.spelling[2:]}" if self.file else self.spelling
 
     @property
     def action(self) -> str:
@@ -157,44 +158,6 @@ def _read_dotted(
         flag = table().keys.get(f"{found.flag.root}.{path[0]}", found.flag)
         found = Found(flag, path=path)
     return Given(found, raw, spelling, at, form, 1 if inline is not None else 2, joined)
-
-
-def scan_config(config: Mapping[str, Plain]) -> tuple[list[Given], list[str], str | None]:
-    """What a config file gives, with the keys that are no flags, and the model.
-
-    Raises:
-        CommandError: a key can be several flags.
-    """
-    given: list[Given] = []
-    unknown: list[str] = []
-    model: str | None = None
-    for key, value in config.items():
-        name = f"--{key}"
-        if normalise(name) in ("--model", "--model-tag"):
-            model = str(value)
-            continue
-        found = table().find(name)
-        if found is None:
-            unknown.append(str(key))
-            continue
-        takes = found.flag.takes
-        raw: Plain = value
-        if isinstance(value, bool):
-            raw = value != found.negated if takes in ("switch", "on") else str(value)
-        elif takes in ("switch", "on"):
-            raise CommandError(
-                f"{one_line(key)} of --config is {one_line(value)}, not true or false"
-            )
-        elif isinstance(value, list):
-            raw = [str(item) for item in value]
-        elif isinstance(value, dict):
-            raw = json.dumps(value)
-        else:
-            raw = [str(value)] if takes == "many" else str(value)
-        if isinstance(raw, list) and takes != "many":
-            raise CommandError(f"{one_line(key)} of --config is a list, but takes one value")
-        given.append(Given(found, raw, name, -1, "apart"))
-    return given, unknown, model
 
 
 def effective(given: Iterable[Given]) -> dict[str, tuple[list[Given], list[Given]]]:

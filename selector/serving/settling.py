@@ -42,7 +42,6 @@ class Settled(msgspec.Struct, frozen=True):
     hf_overrides: Mapping[str, Any] | None
     model: str | None
     model_position: int
-    config_file: str | None
 
 
 def settle(from_file: Sequence[Given], scanned: Scan, variables: Mapping[str, str]) -> Settled:
@@ -53,14 +52,13 @@ def settle(from_file: Sequence[Given], scanned: Scan, variables: Mapping[str, st
     """
     work = _Settling()
     model: tuple[str | None, int] = (None, -1)
-    config_file = None
     for action, (winners, losers) in effective((*from_file, *scanned.given)).items():
+        if action == "--config":
+            continue
         work.note_lost(action, winners, losers)
         last = winners[-1]
         if action == "--model":
             model = (str(last.raw), last.position)
-        elif action == "--config":
-            config_file = str(last.raw)
         elif last.found.flag.kind != "other":
             work.add(action, winners)
     work.add_variables(variables)
@@ -76,7 +74,6 @@ def settle(from_file: Sequence[Given], scanned: Scan, variables: Mapping[str, st
         work.hf_overrides,
         model[0],
         model[1],
-        config_file,
     )
 
 
@@ -203,9 +200,10 @@ class _Settling:
             self._note_status(row, name, given.position, held is not None and held is not False)
             if row.status in ("live", "deprecated"):
                 read = read_value(row, held, name)
-                self._set_fields(
-                    row, read, name if not given.found.path else given.origin, given.position
-                )
+                where = given.origin if given.found.path else name
+                if given.file and not given.found.path:
+                    where = f"{given.origin}.{key}"
+                self._set_fields(row, read, where, given.position)
 
     def _set_fields(self, flag: Flag, value: Plain, origin: str, position: int) -> None:
         if "backend" in flag.sets.values() and str(value).upper() in _MSA:

@@ -17,7 +17,7 @@ class Setting(msgspec.Struct, frozen=True):
     Attributes:
         field: of the manifest, or of the deployment (``max_model_len``, ``draft_model``, …).
         value: plain data.
-        origin: the spelling that set it, ``variable NAME``, or ``--key of --config``.
+        origin: the spelling that set it, ``variable NAME``, or ``FILE: key`` of a config file.
         position: of that word; -1 for a variable or a config file.
     """
 

@@ -242,27 +242,6 @@ class TestProgram:
         assert (command.model, plain(command)) == ("owner/m", {"tp_size": 2})
 
 
-class TestConfigFile:
-    def test_the_line_counts_before_it(self):
-        command = read_command(
-            ["vllm", "serve", "--config", "a.yaml", "-tp", "2"],
-            config={
-                "model": "m",
-                "tensor-parallel-size": 8,
-                "kv_cache_dtype": "fp8",
-                "enable-prefix-caching": False,
-                "speculative-config": {"method": "mtp"},
-                "strange": 1,
-            },
-        )
-        assert command.model == "m"
-        assert command.setting("tp_size").value == 2
-        assert command.setting("kv_cache_dtype").origin == "--kv_cache_dtype of --config"
-        assert command.setting("prefix_caching").value is False
-        assert command.speculative == {"method": "mtp"}
-        assert {n.kind for n in command.notes} == {"overridden", "unknown"}
-
-
 CONTAINER = """
 apiVersion: apps/v1
 kind: Deployment
