@@ -59,12 +59,36 @@ def ask(
         ContradictionError: sizes that cannot all hold.
         ValueRefusedError: the layer says what the device, the request or the manifest says.
     """
-    words = manifest.vocabulary
-    changing = {*REQUEST_FIELDS, *(m.name for m in manifest.measures)}
-    others = {"platform", "capability", *changing, *manifest.facts, *manifest.derive}
+    check_layer(manifest, layer)
+    values = values_of(manifest, device, layer, facts, closed_world)
+    return Question(manifest.vocabulary, values).derived(manifest.derive)
+
+
+def check_layer(manifest: Manifest, layer: Layer) -> None:
+    """Refuses a layer that says what something else says.
+
+    Raises:
+        ValueRefusedError: the device, the request, the manifest or the facts say it.
+    """
     for name in layer.fields:
-        if name in others:
+        if name in _said_by_others(manifest):
             raise ValueRefusedError(f"{name} is no field of a layer; something else says it")
+
+
+def _said_by_others(manifest: Manifest) -> set[str]:
+    changing = {*REQUEST_FIELDS, *(m.name for m in manifest.measures)}
+    return {"platform", "capability", *changing, *manifest.facts, *manifest.derive}
+
+
+def values_of(
+    manifest: Manifest, device: Device, layer: Layer, facts: Facts, closed_world: bool = False
+) -> dict[str, Value | Domain]:
+    """What is known of a layer on a device, before anything is derived by the manifest's rules.
+
+    Raises:
+        ContradictionError: sizes that cannot all hold.
+    """
+    words = manifest.vocabulary
     code = device.code
     values: dict[str, Value | Domain] = dict(layer.fields)
     values["platform"] = words.fields["platform"].read(device.platform)
@@ -82,10 +106,11 @@ def ask(
         if kind == "boolean" and (name in facts.values or closed_world):
             values[name] = bool(facts.values.get(name, name in manifest.standard))
     if closed_world:
+        others = _said_by_others(manifest)
         for name, closed in words.closed.items():
             if name not in values and name not in others:
                 values[name] = closed
-    return Question(words, values).derived(manifest.derive)
+    return values
 
 
 def _take_defaults(manifest: Manifest, values: dict[str, Value | Domain]) -> None:
@@ -225,14 +250,29 @@ def with_request(manifest: Manifest, question: Question, request: Request) -> Qu
     """The question for one request, alone in its batch."""
     query, seq = request.query_len, request.seq_len
     if query is not None and seq is not None:
-        totals = BatchTotals(1, query, seq, seq - query)
-        return with_batch(manifest, question, totals)
-    values: dict[str, Value | Domain] = {"num_prefills": 1}
-    if query is not None:
-        values |= {"query_len": query, "seq_len": Domain.between(query, None)}
-    if seq is not None:
-        values |= {"seq_len": seq, "query_len": Domain.between(1, seq)}
+        values = lengths_of(manifest, query, seq)
+    else:
+        values = {"num_prefills": 1}
+        if query is not None:
+            values |= {"query_len": query, "seq_len": Domain.between(query, None)}
+        if seq is not None:
+            values |= {"seq_len": seq, "query_len": Domain.between(1, seq)}
     return question.plus(values).derived(manifest.changing)
+
+
+def lengths_of(manifest: Manifest, query_len: int, seq_len: int) -> dict[str, Value | Domain]:
+    """What a request alone in its batch says; lengths are in tokens."""
+    context = seq_len - query_len
+    values: dict[str, Value | Domain] = {
+        "num_prefills": 1,
+        "query_len": query_len,
+        "seq_len": seq_len,
+        "context_len": context,
+        "has_context": context > 0,
+    }
+    for measure in manifest.measures:
+        values[measure.name] = mask_words(measure, BatchTotals(1, query_len, seq_len, context))
+    return values
 
 
 def with_batch(

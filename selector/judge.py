@@ -5,14 +5,14 @@ An entry is judged against everything it states; nothing stops at the first refu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 import msgspec
 
 from selector.domains import Value
 from selector.fields import Vocabulary
-from selector.manifest import Entry, Manifest, PhaseSpec
+from selector.manifest import Entry, Manifest, PhaseSpec, Requirement
 from selector.rules import Answer, FirstMatch, Question, Test
 from selector.values import (
     Code,
@@ -26,7 +26,7 @@ from selector.values import (
     Verdict,
 )
 
-__all__ = ["Judged", "judge", "judge_all"]
+__all__ = ["Judged", "judge", "judge_all", "unmet"]
 
 Judged = dict[str, dict[Phase, Verdict]]
 """Entry → phase → verdict."""
@@ -48,7 +48,7 @@ def judge(
     denied = _denied(manifest, entry, asked, policy, conditions)
     if denied is not None:
         return dict.fromkeys(Phase, denied)
-    missing = tuple(_missing(entry, facts, conditions))
+    missing = tuple(unmet(entry.requires, facts, conditions))
     verdicts: dict[Phase, Verdict] = {}
     said: _Said | None = None
     for phase in Phase:
@@ -176,11 +176,13 @@ def _says(
     return (rule.result.rejection(asked, None, rule.reason, source),)
 
 
-def _missing(entry: Entry, facts: Facts, conditions: list[Condition]) -> Iterator[Rejection]:
+def unmet(
+    needs: Iterable[Requirement], facts: Facts, conditions: list[Condition]
+) -> Iterator[Rejection]:
     """Yields a rejection for each requirement that is not met; adds a condition if unknown."""
     from packaging.specifiers import SpecifierSet
 
-    for need in entry.requires:
+    for need in needs:
         wanted = need.specifier or "true"
         if need.fact not in facts.values:
             conditions.append(Condition(need.fact, wanted, need.position))

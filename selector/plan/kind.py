@@ -1,0 +1,295 @@
+"""The rules of one kind of question as bit masks: one ``&`` for each field decides.
+
+Some fields tell most entries apart (:data:`KIND_FIELDS`); once they are known, few entries, lists
+and terms are left. Each of those is one bit:
+
+- a *flag* for each slot: set while nothing refuses it by itself;
+- below its flag, a bit for each of its terms: set while all of the term holds so far;
+- a bit for each list, each rule of a derived value and each joint rule: the same.
+
+A field's value has a mask, which holds a bit unless the value decides against it. When all masks
+are joined by ``&``, one addition carries the terms of every slot that is refused into its flag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+from selector.domains import Domain, Value
+from selector.plan.terms import Rules, Slot, Term
+from selector.values import Phase
+
+__all__ = ["KIND_FIELDS", "Kind", "Options", "UndecidedError", "narrowed"]
+
+KIND_FIELDS = ("platform", "capability", "mla", "sparse", "attn_type")
+
+T = TypeVar("T")
+
+_EITHER = Domain.of(True, False)
+
+MOST_VALUES = 4096
+"""A field's masks are kept for this many values; beyond, they are computed again."""
+
+
+class UndecidedError(Exception):
+    """Something that is unknown decides which rule is the first to hold."""
+
+
+class Options(NamedTuple):
+    """What can be chosen from, in order of preference, and what the two must share."""
+
+    prefill: Sequence[str]
+    decode: Sequence[str]
+    shared: Sequence[str]
+
+
+# -- narrowing -----------------------------------------------------------------------------------
+
+
+def narrowed(rules: Rules, known: Mapping[str, Value]) -> Rules:
+    """What is left of rules once some fields are known."""
+    known = dict(known)
+    derive = {}
+    for name, ways in rules.derive.items():
+        left_ways = tuple(_first_lists(ways, known))
+        if left_ways and not left_ways[0][0]:
+            known[name] = left_ways[0][1]
+        else:
+            derive[name] = left_ways
+    lists = {phase: tuple(_first_lists(rules.lists[phase], known)) for phase in Phase}
+    named = {(name, phase) for phase in Phase for _, names in lists[phase] for name in names}
+    slots = []
+    for slot in rules.slots:
+        if (slot.backend, slot.phase) not in named:
+            continue
+        if any(n in known and v.admits(known[n]) for n, v in slot.alone):
+            continue
+        terms = [left for term in slot.terms if (left := _left(term, known)) is not None]
+        if any(not term for term in terms):
+            continue
+        alone = tuple((n, v) for n, v in slot.alone if n not in known)
+        slots.append(Slot(slot.backend, slot.phase, alone, tuple(terms)))
+    joint = tuple((left, same) for term, same in rules.joint if (left := _left(term, known)) is not None)
+    impossible = [left for term in rules.impossible if (left := _left(term, known)) is not None]
+    return Rules(
+        tuple(slots), lists, derive, joint, rules.relations, rules.requirements, tuple(impossible), rules.strict
+    )
+
+
+def _first_lists(
+    lists: Iterable[tuple[Term, T]], known: Mapping[str, Value]
+) -> Iterator[tuple[Term, T]]:
+    for term, names in lists:
+        left = _left(term, known)
+        if left is not None:
+            yield left, names
+            if not left:
+                return
+
+
+def _left(term: Term, known: Mapping[str, Value]) -> Term | None:
+    """What is left of a term; ``None`` when it can hold no more."""
+    left = {}
+    for name, values in term.items():
+        if name not in known:
+            left[name] = values
+        elif not values.admits(known[name]):
+            return None
+    return left
+
+
+# -- masks ---------------------------------------------------------------------------------------
+
+
+class Masks(dict[object, int]):
+    """A field's value → its mask; computed when a value is first asked for."""
+
+    def __init__(
+        self,
+        everything: int,
+        universe: Domain,
+        refusing: list[tuple[int, Domain]],
+        holding: list[tuple[int, Domain]],
+        strict: bool,
+    ) -> None:
+        super().__init__()
+        self.everything = everything
+        self.universe = universe
+        self.refusing = refusing
+        self.holding = holding
+        self.strict = strict
+
+    def __missing__(self, value: Value | Domain | None) -> int:
+        mask = self._of_set(self.universe if value is None else value) if (
+            value is None or isinstance(value, Domain)
+        ) else self._of_value(value)
+        if len(self) < MOST_VALUES:
+            self[value] = mask
+        return mask
+
+    def _of_value(self, value: Value) -> int:
+        mask = self.everything
+        for bit, values in self.refusing:
+            if values.admits(value):
+                mask &= ~bit
+        for bit, values in self.holding:
+            if not values.admits(value):
+                mask ^= bit
+        return mask
+
+    def _of_set(self, possible: Domain) -> int:
+        """Of a value that is not known: what it decides against for certain.
+
+        Raises:
+            UndecidedError: it decides which rule is the first to hold.
+        """
+        mask = self.everything
+        for bit, values in self.refusing:
+            if possible <= values:
+                mask &= ~bit
+            elif self.strict and not (possible & values).is_empty():
+                raise UndecidedError
+        for bit, values in self.holding:
+            if not possible <= values:
+                mask ^= bit
+                if self.strict and not (possible & values).is_empty():
+                    raise UndecidedError
+        return mask
+
+
+class _Derived(NamedTuple):
+    """A derived value: the lowest of its bits tells which rule is the first to hold."""
+
+    bits: int
+    masks: Mapping[int, int]  # the lowest bit → the mask of the value that follows
+
+
+class Kind:
+    """The masks of rules; ``needs`` holds those of every field that is looked at."""
+
+    def __init__(self, rules: Rules, universes: Mapping[str, Domain]) -> None:
+        self._bits = 0
+        self._refusing: dict[str, list[tuple[int, Domain]]] = {}
+        self._holding: dict[str, list[tuple[int, Domain]]] = {}
+        self._strict = rules.strict
+        self._flags: dict[tuple[str, Phase], int] = {}
+        self.terms = self.carry = self.flags = 0
+        for slot in rules.slots:
+            self._add_slot(slot)
+        self._lists = {
+            phase: [(self._add_first(term), names) for term, names in rules.lists[phase]]
+            for phase in Phase
+        }
+        self._joint = [(self._add_first(term), same) for term, same in rules.joint]
+        self.impossible = 0
+        for term in rules.impossible:
+            bit = self._new()
+            self._hold(bit, term)
+            self.impossible |= bit
+        derived = self._add_derived(rules.derive)
+        self._everything = (1 << self._bits) - 1
+        self._universes = universes
+        names = [*self._refusing, *(n for n in self._holding if n not in self._refusing)]
+        masks = {name: self._masks(name) for name in names}
+        self.needs = tuple((name, masks[name]) for name in names if name not in rules.derive)
+        self.derived = tuple(
+            _Derived(
+                sum(bits),
+                {bit: masks[name][value] for bit, value in zip(bits, results, strict=True)},
+            )
+            for name, bits, results in derived
+        )
+        self._decide()
+
+    def _new(self) -> int:
+        self._bits += 1
+        return 1 << (self._bits - 1)
+
+    def _hold(self, bit: int, term: Term) -> None:
+        for name, values in term.items():
+            self._holding.setdefault(name, []).append((bit, values))
+
+    def _add_slot(self, slot: Slot) -> None:
+        first = self._bits
+        for term in slot.terms:
+            bit = self._new()
+            self._hold(bit, term)
+            self.terms |= bit
+        flag = self._new()
+        if slot.terms:
+            self.carry += flag - (1 << first)
+        self.flags |= flag
+        self._flags[slot.backend, slot.phase] = flag
+        for name, values in slot.alone:
+            self._refusing.setdefault(name, []).append((flag, values))
+
+    def _add_first(self, term: Term) -> int:
+        bit = self._new()
+        self._hold(bit, term)
+        return bit
+
+    def _add_derived(
+        self, derive: Mapping[str, tuple[tuple[Term, Value], ...]]
+    ) -> list[tuple[str, list[int], list[Value]]]:
+        """Adds the derived values that something looks at, each behind the ones it looks at."""
+        found = []
+        for name in reversed(derive):  # a later one may look at an earlier one
+            if name in self._holding or name in self._refusing:
+                bits = [self._add_first(term) for term, _ in derive[name]]
+                found.append((name, bits, [value for _, value in derive[name]]))
+        return found[::-1]
+
+    def _masks(self, name: str) -> Masks:
+        return Masks(
+            self._everything,
+            self._universes.get(name, _EITHER),
+            self._refusing.get(name, []),
+            self._holding.get(name, []),
+            name in self._strict,
+        )
+
+    def _decide(self) -> None:
+        """Lays out what is looked at once all masks are joined."""
+        self._orders = {
+            phase: {bit: self._order(names, phase) for bit, names in lists}
+            for phase, lists in self._lists.items()
+        }
+        self._list_bits = {phase: sum(bit for bit, _ in ls) for phase, ls in self._lists.items()}
+        self._joint_bits = sum(bit for bit, _ in self._joint)
+
+    def _order(self, names: Sequence[str], phase: Phase) -> tuple[tuple[int, str], ...]:
+        flags = ((self._flags.get((name, phase)), name) for name in names)
+        return tuple((flag, name) for flag, name in flags if flag)
+
+    # -- asking -----------------------------------------------------------------------------------
+
+    def joined(self, values: Mapping[str, Value | Domain]) -> int:
+        """All masks joined, with the refused slots taken out.
+
+        Args:
+            values: of the fields in ``needs``; what is missing is unknown.
+
+        Raises:
+            UndecidedError: something unknown decides which rule is the first to hold.
+        """
+        mask, get = self._everything, values.get
+        for name, masks in self.needs:
+            mask &= masks[get(name)]
+        for bits, follows in self.derived:
+            low = mask & bits
+            mask &= follows[low & -low]
+        return mask & ~(((mask & self.terms) + self.carry) & self.flags)
+
+    def options(self, mask: int) -> Options:
+        """What can be chosen from."""
+        shared = (name for bit, same in self._joint if mask & bit for name in same)
+        return Options(
+            self._alive(mask, Phase.PREFILL), self._alive(mask, Phase.DECODE), tuple(shared)
+        )
+
+    def _alive(self, mask: int, phase: Phase) -> tuple[str, ...]:
+        low = mask & self._list_bits[phase]
+        if not low:
+            return ()
+        return tuple(name for flag, name in self._orders[phase][low & -low] if mask & flag)

@@ -1,0 +1,258 @@
+"""A manifest's rules as conjunctions: what refuses an entry, what makes a list hold.
+
+A *term* maps fields to sets and holds when every field lies within its set. Negations are taken
+out: an entry is refused in a phase when one of its terms holds. Two things that are no fields of a
+question become fields here, with the values true and false: a bound that another field gives
+(``v_head_size within head_size``), and a requirement (``flashinfer >=0.6``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from selector.domains import ANY, Domain, Value
+from selector.fields import REQUEST_FIELDS
+from selector.manifest import Entry, Manifest, PhaseSpec, Requirement
+from selector.rules import Bound, Constraint, FirstMatch, Test, When
+from selector.values import Phase
+
+__all__ = ["MOST_TERMS", "Rules", "Slot", "Term", "TooManyTermsError", "rules_of"]
+
+Term = Mapping[str, Domain]
+"""Field → the values it must have; all of them."""
+
+MOST_TERMS = 2_000
+"""No rule becomes more terms than this."""
+
+_TRUE, _FALSE = Domain.of(True), Domain.of(False)
+
+
+class TooManyTermsError(Exception):
+    """A rule would become more than ``MOST_TERMS`` terms: it is left to the definition."""
+
+
+class Slot(msgspec.Struct, frozen=True):
+    """One entry in one phase, and all that refuses it.
+
+    Attributes:
+        backend: the entry's name.
+        phase: in which it serves.
+        alone: fields, and values of each that refuse it by themselves.
+        terms: what refuses it when several fields come together.
+    """
+
+    backend: str
+    phase: Phase
+    alone: tuple[tuple[str, Domain], ...]
+    terms: tuple[Term, ...] = ()
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """What decides the backends of a question, without negations.
+
+    Attributes:
+        slots: every entry that serves, in every phase.
+        lists: phase → when a priority list holds, and its names; the first that holds decides.
+        derive: derived field → the terms in order and what follows from each.
+        joint: when two backends must share something, and what.
+        relations: fields that stand for a bound by another field.
+        requirements: fields that stand for a requirement.
+        impossible: what no layer can be.
+        strict: fields that must be known: a first match looks at them.
+    """
+
+    slots: tuple[Slot, ...]
+    lists: Mapping[Phase, tuple[tuple[Term, tuple[str, ...]], ...]]
+    derive: Mapping[str, tuple[tuple[Term, Value], ...]]
+    joint: tuple[tuple[Term, tuple[str, ...]], ...]
+    relations: Mapping[str, Test]
+    requirements: Mapping[str, Requirement]
+    impossible: tuple[Term, ...]
+    strict: frozenset[str]
+
+
+def rules_of(manifest: Manifest) -> Rules:
+    """The rules of a manifest.
+
+    Raises:
+        TooManyTermsError: a rule cannot be written out.
+    """
+    return _Reader(manifest).read()
+
+
+class _Reader:
+    """Writes rules out as terms; collects the fields that stand for something else."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self.manifest = manifest
+        self.relations: dict[str, Test] = {}
+        self.requirements: dict[str, Requirement] = {}
+        self.strict: set[str] = set()
+
+    def read(self) -> Rules:
+        manifest = self.manifest
+        slots = tuple(
+            self._slot(entry, phase, spec)
+            for entry in manifest.entries.values()
+            for phase, spec in entry.phases.items()
+            if not spec.disabled
+        )
+        lists = {
+            phase: tuple(self._lists(phase)) for phase in Phase
+        }
+        derive = {name: tuple(self._in_order(match)) for name, match in manifest.derive.items()}
+        joint = tuple(
+            (term, joint.same)
+            for joint in manifest.joint
+            if (term := self._holds(joint.when)) is not None
+        )
+        firsts = (term for terms in (*lists.values(), *derive.values(), joint) for term, _ in terms)
+        self.strict.update(name for term in firsts for name in term)
+        later = {*REQUEST_FIELDS, *manifest.changing, *(m.name for m in manifest.measures)}
+        impossible = tuple(
+            term
+            for rule in manifest.space
+            for term in self._broken(rule)
+            if later.isdisjoint(term)  # of requests, nothing is checked
+        )
+        strict = frozenset(self.strict)
+        return Rules(
+            slots, lists, derive, joint, self.relations, self.requirements, impossible, strict
+        )
+
+    def _slot(self, entry: Entry, phase: Phase, spec: PhaseSpec) -> Slot:
+        alone: list[tuple[str, Domain]] = []
+        terms: list[Term] = []
+        for term in self._refusals(entry, spec):
+            if len(term) > 1:
+                terms.append(term)
+                continue
+            alone += term.items() or [("platform", ANY)]
+        alone = list(dict.fromkeys(alone))
+        kept = (t for t in terms if not any(n in t and t[n] <= v for n, v in alone))
+        return Slot(entry.name, phase, tuple(alone), tuple(kept))
+
+    def _refusals(self, entry: Entry, spec: PhaseSpec) -> Iterator[Term]:
+        """Yields what refuses an entry in a phase."""
+        for accepted in spec.accepts.values():
+            yield from self._not_accepted(accepted)
+        for constraint in spec.constraints:
+            yield from self._broken(constraint)
+        for need in entry.requires:
+            name = f"{need.fact} {need.specifier or 'true'}"
+            self.requirements[name] = need
+            yield {name: _FALSE}
+        for denial in self.manifest.deny:
+            if denial.backend == entry.name:
+                holds = self._holds(denial.when)
+                if holds is not None:
+                    yield holds
+
+    def _not_accepted(self, accepted: FirstMatch[Test]) -> Iterator[Term]:
+        """Yields what makes the first rule that holds refuse its field."""
+        earlier: list[list[Term]] = []
+        for rule in accepted.rules:
+            holds = self._holds(rule.when)
+            if holds is None:
+                continue
+            if len(accepted.rules) > 1:
+                self.strict.update(holds)
+            yield from _products([[holds], *earlier, [self._refuses(rule.result)]])
+            earlier.append(self._fails(rule.when))
+
+    def _broken(self, constraint: Constraint) -> Iterator[Term]:
+        """Yields what breaks a constraint."""
+        applies = self._holds(constraint.when)
+        if applies is None:
+            return
+        if not constraint.require.tests and not constraint.any_of:
+            yield applies
+            return
+        for test in constraint.require.tests:
+            yield from _products([[applies], [self._refuses(test)]])
+        if constraint.any_of:
+            yield from _products([[applies], *(self._fails(way) for way in constraint.any_of)])
+
+    def _lists(self, phase: Phase) -> Iterator[tuple[Term, tuple[str, ...]]]:
+        for priority in self.manifest.priorities:
+            if phase in priority.orders:
+                holds = self._holds(priority.when)
+                if holds is not None:
+                    yield holds, priority.orders[phase]
+
+    def _in_order(self, match: FirstMatch[Value]) -> Iterator[tuple[Term, Value]]:
+        for rule in match.rules:
+            holds = self._holds(rule.when)
+            if holds is not None:
+                yield holds, rule.result
+
+    # -- tests ------------------------------------------------------------------------------------
+
+    def _holds(self, when: When) -> Term | None:
+        """A conjunction as a term; ``None`` when it can never hold."""
+        term: Term | None = {}
+        for test in when.tests:
+            if term is not None:
+                term = _meet(term, self._accepts(test))
+        return term
+
+    def _fails(self, when: When) -> list[Term]:
+        """What makes a conjunction fail; nothing when it is empty."""
+        return [self._refuses(test) for test in when.tests]
+
+    def _accepts(self, test: Test) -> Term:
+        if test.allowed.bounds:
+            return {self._relation(test): _TRUE}
+        return {test.field: test.allowed.fixed}
+
+    def _refuses(self, test: Test) -> Term:
+        if test.allowed.bounds:
+            return {self._relation(test): _FALSE}
+        return {test.field: ~test.allowed.fixed}
+
+    def _relation(self, test: Test) -> str:
+        ends = " or ".join(_in_words(bound) for bound in test.allowed.bounds)
+        name = f"{test.field} within {ends}"
+        known = self.relations.get(name)
+        while known is not None and known.allowed != test.allowed:
+            name += "'"
+            known = self.relations.get(name)
+        self.relations[name] = test
+        self.strict.add(name)
+        return name
+
+
+def _in_words(bound: Bound) -> str:
+    step = f" by {bound.multiple_of}" if bound.multiple_of > 1 else ""
+    if bound.low == bound.high:
+        return f"{bound.low}{step}"
+    low = "" if bound.low is None else bound.low
+    return f"{low}..{'' if bound.high is None else bound.high}{step}"
+
+
+def _meet(a: Term, b: Term) -> Term | None:
+    """Both terms; ``None`` when they exclude each other."""
+    both = dict(a)
+    for name, values in b.items():
+        if name in both:
+            values = both[name] & values
+        if values.is_empty():
+            return None
+        both[name] = values
+    return both
+
+
+def _products(alternatives: Iterable[list[Term]]) -> list[Term]:
+    """One of each list of alternatives, in every way that can be.
+
+    Raises:
+        TooManyTermsError: there are too many ways.
+    """
+    found: list[Term] = [{}]
+    for ways in alternatives:
+        found = [both for term in found for way in ways if (both := _meet(term, way)) is not None]
+        if len(found) > MOST_TERMS:
+            raise TooManyTermsError
+    return found
