@@ -11,11 +11,34 @@ from selector.manifest import Manifest, Measure
 from selector.rules import Answer, Question
 from selector.values import Device, Facts, Layer, Request
 
-__all__ = ["BatchTotals", "ask", "check_facts", "check_space", "with_batch", "with_request"]
+__all__ = [
+    "COMPUTED",
+    "COMPUTED_FROM",
+    "BatchTotals",
+    "ask",
+    "check_facts",
+    "check_layer",
+    "check_space",
+    "lengths_of",
+    "values_of",
+    "with_batch",
+    "with_request",
+]
 
 _UNSET_UNLESS_SAID = ("block_size", "v_head_size")
 _ONE_UNLESS_SAID = ("tp_size", "pp_size", "dcp_size", "pcp_size")
 _EITHER = Domain.of(True, False)
+COMPUTED = frozenset(
+    {"mla", "sparse", "gqa_group", "head_size", "dcp", "pcp"}
+    | {"total_num_heads", "model_num_heads", "heads_divide"}
+)
+"""Fields that are computed from others when a layer does not say them."""
+
+COMPUTED_FROM = COMPUTED | frozenset(
+    {"num_heads", "num_kv_heads", "total_num_kv_heads", "tp_size", "dcp_size", "pcp_size"}
+    | {"kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "index_topk"}
+)
+"""The fields that those are computed from."""
 _MLA_SIZES = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 
 

@@ -17,12 +17,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from selector.domains import Domain, Value
-from selector.plan.terms import Rules, Slot, Term
+from selector.plan.terms import Rules, Slot, Term, UndecidedError
 from selector.values import Phase
 
-__all__ = ["KIND_FIELDS", "Kind", "Options", "UndecidedError", "narrowed"]
-
-KIND_FIELDS = ("platform", "capability", "mla", "sparse", "attn_type")
+__all__ = ["Kind", "Options", "narrowed"]
 
 T = TypeVar("T")
 
@@ -30,10 +28,6 @@ _EITHER = Domain.of(True, False)
 
 MOST_VALUES = 4096
 """A field's masks are kept for this many values; beyond, they are computed again."""
-
-
-class UndecidedError(Exception):
-    """Something that is unknown decides which rule is the first to hold."""
 
 
 class Options(NamedTuple):
@@ -166,7 +160,7 @@ class _Derived(NamedTuple):
 
 
 class Kind:
-    """The masks of rules; ``needs`` holds those of every field that is looked at."""
+    """The masks of rules; ``tables`` holds those of every field that is looked at."""
 
     def __init__(self, rules: Rules, universes: Mapping[str, Domain]) -> None:
         self._bits = 0
@@ -188,11 +182,11 @@ class Kind:
             self._hold(bit, term)
             self.impossible |= bit
         derived = self._add_derived(rules.derive)
-        self._everything = (1 << self._bits) - 1
+        self.everything = (1 << self._bits) - 1
         self._universes = universes
         names = [*self._refusing, *(n for n in self._holding if n not in self._refusing)]
         masks = {name: self._masks(name) for name in names}
-        self.needs = tuple((name, masks[name]) for name in names if name not in rules.derive)
+        self.tables = {name: masks[name] for name in names if name not in rules.derive}
         self.derived = tuple(
             _Derived(
                 sum(bits),
@@ -242,7 +236,7 @@ class Kind:
 
     def _masks(self, name: str) -> Masks:
         return Masks(
-            self._everything,
+            self.everything,
             self._universes.get(name, _EITHER),
             self._refusing.get(name, []),
             self._holding.get(name, []),
@@ -264,18 +258,8 @@ class Kind:
 
     # -- asking -----------------------------------------------------------------------------------
 
-    def joined(self, values: Mapping[str, Value | Domain]) -> int:
-        """All masks joined, with the refused slots taken out.
-
-        Args:
-            values: of the fields in ``needs``; what is missing is unknown.
-
-        Raises:
-            UndecidedError: something unknown decides which rule is the first to hold.
-        """
-        mask, get = self._everything, values.get
-        for name, masks in self.needs:
-            mask &= masks[get(name)]
+    def settled(self, mask: int) -> int:
+        """The joined masks of all fields, with derived values joined and refused slots taken out."""
         for bits, follows in self.derived:
             low = mask & bits
             mask &= follows[low & -low]

@@ -10,13 +10,14 @@ from collections.abc import Mapping
 
 import msgspec
 
-from selector.asking import ask, check_facts, check_layer, check_space, lengths_of, values_of
+from selector.asking import ask, check_facts, check_space
 from selector.domains import Domain, Value
 from selector.manifest import Manifest
 from selector.plan.computed import Need, Relation
-from selector.plan.kind import KIND_FIELDS, Kind, Options, UndecidedError, narrowed
+from selector.plan.kind import Kind, Options, narrowed
+from selector.plan.shape import Reading, Shape
 from selector.plan.tail import Tail
-from selector.plan.terms import rules_of
+from selector.plan.terms import KIND_FIELDS, UndecidedError, rules_of
 from selector.resolve import resolve
 from selector.values import Device, Facts, Layer, Phase, Policy, Request, Resolution
 
@@ -25,6 +26,7 @@ __all__ = ["Pick", "Plan"]
 Values = Mapping[str, Value | Domain]
 
 _FREE = Policy()
+_OF_LAYER = ("mla", "sparse", "attn_type")
 
 
 class Pick(msgspec.Struct, frozen=True):
@@ -60,8 +62,19 @@ class Pick(msgspec.Struct, frozen=True):
         )
 
 
+class _Route:
+    """The layers of one shape and one kind: which fields are left to look up."""
+
+    def __init__(self, shape: Shape, kind: Kind) -> None:
+        self.kind = kind
+        self.reading = Reading(shape, kind.tables)
+        self.base = kind.everything
+        for mask in self.reading.constant:
+            self.base &= mask
+
+
 class Plan:
-    """A manifest compiled. What it knows grows with what it is asked; answers never change."""
+    """A manifest compiled. What it keeps grows with what it is asked; answers never change."""
 
     def __init__(self, manifest: Manifest) -> None:
         self.manifest = manifest
@@ -70,7 +83,9 @@ class Plan:
         self._relations = {n: Relation(words, t) for n, t in self.rules.relations.items()}
         self._needs = {n: Need(r) for n, r in self.rules.requirements.items()}
         self._kinds: dict[tuple[object, ...], Kind] = {}
-        self._tails: dict[tuple[str | None, str | None], Tail] = {}
+        self._shapes: dict[tuple[object, ...], Shape] = {}
+        self._routes: dict[tuple[object, ...], _Route | None] = {}
+        self._tails: dict[tuple[object, ...], Tail] = {}
         self._picks: dict[tuple[str | None, str | None, object], Pick] = {}
 
     def resolve(
@@ -95,45 +110,69 @@ class Plan:
             ContradictionError: no such layer can exist.
             ValueRefusedError: a fact is no version, or the layer says what something else says.
         """
-        pick = self._fast(device, layer, facts, request, closed_world)
-        return pick or Pick.of(self._defined(device, layer, facts, request, closed_world))
+        if request.query_len is not None and request.seq_len is not None:
+            try:
+                pick = self._fast(device, layer, facts, request, closed_world)
+            except UndecidedError:
+                pick = None
+            if pick is not None:
+                return pick
+        return Pick.of(self._defined(device, layer, facts, request, closed_world))
 
     def _fast(
         self, device: Device, layer: Layer, facts: Facts, request: Request, closed_world: bool
     ) -> Pick | None:
         """The plain choice; ``None``: only the definition knows."""
-        query_len, seq_len = request.query_len, request.seq_len
-        if query_len is None or seq_len is None:
+        shape = self._shape(device, layer, facts, closed_world)
+        route = self._route(shape, layer)
+        reading, fields, kind = route.reading, layer.fields, route.kind
+        mask = route.base
+        for name, masks in reading.given:
+            mask &= masks[fields[name]]
+        if reading.computes:
+            for found in reading.computed(layer):
+                mask &= found
+        if reading.asked:
+            values = shape.with_lengths(shape.values(layer) if self._relations else {}, request)
+            for name, masks in reading.asked:
+                mask &= masks[values.get(name)]
+        mask = kind.settled(mask)
+        if mask & kind.impossible:
+            return None  # it is refused, with words
+        pair = self._pair(kind, mask)
+        if pair is None:
             return None
-        check_layer(self.manifest, layer)
-        values = values_of(self.manifest, device, layer, facts, closed_world)
-        values |= lengths_of(self.manifest, query_len, seq_len)
-        for name, relation in self._relations.items():
-            holds = relation.of(values)
-            if holds is not None:
-                values[name] = holds
-        for name, need in self._needs.items():
-            met = need.of(facts)
-            if met is not None:
-                values[name] = met
-        try:
-            pair = self._pair(values)
-            if pair is None:
-                return None
-            prefill, decode = pair
-            tail = self._tails.get(pair)
-            if tail is None:
-                tail = self._tails[pair] = Tail(self.manifest, prefill, decode)
-            followed = tail.follow(values, facts, request, self._dense)
-        except UndecidedError:
-            return None
-        if followed is None:
-            return None
-        key = (prefill, decode, followed)
-        pick = self._picks.get(key)
+        prefill, decode = pair
+        tail = self._tails.get((shape, *pair))
+        if tail is None:
+            tail = self._tails[shape, prefill, decode] = Tail(self.manifest, shape, prefill, decode)
+        followed = tail.follow(layer, request, self._dense)
+        pick = self._picks.get((prefill, decode, followed))
         if pick is None:
-            pick = self._picks[key] = Pick(prefill, decode, *followed)
+            pick = self._picks[prefill, decode, followed] = Pick(prefill, decode, *followed)
         return pick
+
+    def _shape(self, device: Device, layer: Layer, facts: Facts, closed_world: bool) -> Shape:
+        key = (device, facts, closed_world, *layer.fields)
+        shape = self._shapes.get(key)
+        if shape is None:
+            shape = self._shapes[key] = Shape(
+                self.manifest, device, layer, facts, closed_world, self._relations, self._needs
+            )
+        return shape
+
+    def _route(self, shape: Shape, layer: Layer) -> _Route:
+        fields = layer.fields
+        said = tuple(map(fields.get, _OF_LAYER))
+        if not shape.kind_inputs:
+            key: tuple[object, ...] = (shape, said)
+        else:
+            key = (shape, said, *map(fields.get, shape.kind_inputs))
+        route = self._routes.get(key)
+        if route is None:
+            kind = self._kind(shape.values(layer))
+            route = self._routes[key] = _Route(shape, kind)
+        return route
 
     def _kind(self, values: Values) -> Kind:
         key = tuple(map(values.get, KIND_FIELDS))
@@ -148,12 +187,8 @@ class Plan:
             kind = self._kinds[key] = Kind(rules, self.manifest.vocabulary.universes)
         return kind
 
-    def _pair(self, values: Values) -> tuple[str | None, str | None] | None:
+    def _pair(self, kind: Kind, mask: int) -> tuple[str | None, str | None] | None:
         """The backends of prefill and decode; ``None``: only the definition knows."""
-        kind = self._kind(values)
-        mask = kind.joined(values)
-        if mask & kind.impossible:
-            return None  # it is refused, with words
         options = kind.options(mask)
         for decode in options.decode:
             for prefill in options.prefill:
@@ -162,29 +197,34 @@ class Plan:
                     return None
                 if agree:
                     return prefill, decode
-        decode = next(iter(options.decode), None)
-        return (next(iter(options.prefill), None) if decode is None else None), decode
+        if options.decode:
+            return None, options.decode[0]
+        return (options.prefill[0] if options.prefill else None), None
 
     def _agree(self, options: Options, prefill: str, decode: str) -> bool | None:
         """Whether two backends can share a KV cache; ``None``: only the definition knows."""
-        if prefill == decode:
+        if prefill == decode or not options.shared:
             return True
         here, there = self.manifest.entries[prefill], self.manifest.entries[decode]
         for shared in options.shared:
             if shared == "backend":
                 return False
             if shared == "kv_layout":
-                if here.kv_layout and there.kv_layout and here.kv_layout.isdisjoint(there.kv_layout):
-                    return False
+                if here.kv_layout and there.kv_layout:
+                    if here.kv_layout.isdisjoint(there.kv_layout):
+                        return False
             elif shared in here.coerce or shared in there.coerce:
                 return None
         return True
 
-    def _dense(self, values: Values) -> str | None:
+    def _dense(self, shape: Shape, values: Values) -> str | None:
         """The prefill backend of the same layer, were it not sparse."""
         dense = {**values, "sparse": False}
         kind = self._kind(dense)
-        return next(iter(kind.options(kind.joined(dense)).prefill), None)
+        mask = kind.everything
+        for name, masks in kind.tables.items():
+            mask &= masks[dense.get(name)]
+        return next(iter(kind.options(kind.settled(mask)).prefill), None)
 
     def _defined(
         self, device: Device, layer: Layer, facts: Facts, request: Request, closed_world: bool

@@ -6,19 +6,20 @@ it against; questions that are alike in that get the same answer, which the defi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from selector.domains import Domain, Value
-from selector.manifest import Entry, Manifest
+from selector.manifest import Manifest
 from selector.paths import Path, decode_path, decode_thresholds, phase_of, prefill_path, the_only
-from selector.plan.computed import Relation
-from selector.rules import FirstMatch, Question, Test
-from selector.values import Facts, Phase, Policy, Request
+from selector.plan.shape import Reading, Shape
+from selector.plan.terms import UndecidedError, relation_name, tests_after
+from selector.rules import Question
+from selector.values import Layer, Phase, Policy, Request
 
 __all__ = ["Followed", "Tail"]
 
-MOST_CELLS = 1 << 16
+_MOST = 1 << 16
 """So many answers are kept; then a pair begins anew."""
 
 Values = Mapping[str, Value | Domain]
@@ -40,115 +41,91 @@ class Signature(dict[object, int]):
         super().__init__()
         self.sets = sets
 
-    def __missing__(self, value: Value) -> int:
+    def __missing__(self, value: Value | Domain | None) -> int:
+        if value is None or isinstance(value, Domain):
+            raise UndecidedError
         found = sum(1 << bit for bit, values in enumerate(self.sets) if values.admits(value))
-        if len(self) < MOST_CELLS:
+        if len(self) < _MOST:
             self[value] = found
         return found
 
 
 class Tail:
-    """The tail of one pair of backends."""
+    """The tail of one pair of backends, for layers of one shape."""
 
-    def __init__(self, manifest: Manifest, prefill: str | None, decode: str | None) -> None:
+    def __init__(
+        self, manifest: Manifest, shape: Shape, prefill: str | None, decode: str | None
+    ) -> None:
         self.manifest = manifest
+        self.shape = shape
         self.prefill = manifest.entries.get(prefill or "")
         self.decode = manifest.entries.get(decode or "")
         sets: dict[str, list[Domain]] = {}
-        self.relations: list[Relation] = []
-        for test in self._tests():
+        for test in tests_after(manifest, self.prefill, self.decode):
+            name, values = test.field, test.allowed.fixed
             if test.allowed.bounds:
-                self.relations.append(Relation(manifest.vocabulary, test))
-            elif test.allowed.fixed not in sets.setdefault(test.field, []):
-                sets[test.field].append(test.allowed.fixed)
+                name, values = relation_name(test), Domain.of(True)
+            if values not in sets.setdefault(name, []):
+                sets[name].append(values)
         if self.prefill is not None and self.prefill.sparse:
             sets.setdefault("dense_prefill", []).append(Domain.of(True))
-        self.fields = tuple((name, Signature(found)) for name, found in sets.items())
-        self.coercing = self._coercing()
-        self.asks_dense = self.prefill is not None and any(
-            rule.by_dense_backend for rule in self.prefill.prefill_paths
-        )
-        rules = self.decode.decode_threshold if self.decode else None
-        self.thresholds = tuple({rule.result for rule in rules.rules}) if rules else ()
-        self._answers: dict[object, Followed] = {}
-        self._used: dict[object, dict[str, Value | None]] = {}
-
-    def _tests(self) -> Iterator[Test]:
-        """Yields every test that a rule of the pair can look at."""
-        pending = [*self._own_tests()]
-        seen: set[str] = set()
-        while pending:
-            test = pending.pop()
-            derived = self.manifest.derive.get(test.field)
-            if derived is None:
-                yield test
-            elif test.field not in seen:
-                seen.add(test.field)
-                pending += [t for rule in derived.rules for t in rule.when.tests]
-
-    def _own_tests(self) -> Iterator[Test]:
-        for entry in (self.prefill, self.decode):
-            for coercion in entry.coerce.values() if entry else ():
-                yield from _tests_in(coercion)
-        if self.decode is not None and self.decode.decode_threshold is not None:
-            yield from _tests_in(self.decode.decode_threshold)
-        if self.prefill is not None:
-            for rule in self.prefill.prefill_paths:
-                yield from rule.when.tests
-                for row in rule.steps.tests() if rule.steps else ():
-                    yield from row.tests
-            for exception in self.prefill.dense_prefill_except:
-                yield from exception.when.tests
-
-    def _coercing(self) -> bool:
-        """Whether a value that is coerced bounds another: then only the definition knows."""
+        self.reading = Reading(shape, {name: Signature(found) for name, found in sets.items()})
         coerced = {n for e in (self.prefill, self.decode) if e for n in e.coerce}
-        return any(not coerced.isdisjoint(relation.names) for relation in self.relations)
+        self._ends_move = any(
+            not coerced.isdisjoint(relation.names)
+            for name, relation in shape.relations.items()
+            if name in sets
+        )
+        paths = self.prefill.prefill_paths if self.prefill else ()
+        self._asks_dense = any(rule.by_dense_backend for rule in paths)
+        rules = self.decode.decode_threshold if self.decode else None
+        self._thresholds = tuple({rule.result for rule in rules.rules}) if rules else ()
+        self._answers: dict[object, Followed] = {}
+        self._used: dict[object, Values] = {}
 
     def follow(
-        self,
-        values: Values,
-        facts: Facts,
-        request: Request,
-        dense: Callable[[Values], str | None],
-    ) -> Followed | None:
-        """What a request counts as, and its path; ``None``: only the definition knows.
+        self, layer: Layer, request: Request, dense: Callable[[Shape, Values], str | None]
+    ) -> Followed:
+        """What a request counts as, and its path.
 
         Args:
-            values: what is known, with the request's lengths.
-            facts: versions, for ``requires``.
+            layer: of this shape.
             request: both its lengths are known.
             dense: gives the backend of the same layer, were it not sparse.
+
+        Raises:
+            UndecidedError: something that is unknown matters.
         """
-        if self.coercing:
-            return None
-        query_len, speculative_tokens = request.query_len or 1, request.speculative_tokens
-        parts: list[object] = [speculative_tokens]
-        for name, signature in self.fields:
-            value = values.get(name)
-            if value is None or isinstance(value, Domain):
-                return None
-            parts.append(signature[value])
-        for relation in self.relations:
-            holds = relation.of(values)
-            if holds is None:
-                return None
-            parts.append(holds)
-        for threshold in self.thresholds:
-            parts.append(query_len <= max(threshold, 1 + speculative_tokens))
-        if self.asks_dense:
-            parts.append(dense(self._as_run(tuple(parts), values)))
+        if self._ends_move:
+            raise UndecidedError
+        query_len, speculative = request.query_len or 1, request.speculative_tokens
+        reading, fields = self.reading, layer.fields
+        parts: list[object] = [speculative]
+        for threshold in self._thresholds:
+            parts.append(query_len <= max(threshold, 1 + speculative))
+        for name, signature in reading.given:
+            parts.append(signature[fields[name]])
+        if reading.computes:
+            parts += reading.computed(layer)
+        values: Values | None = None
+        if reading.asked:
+            values = self.shape.with_lengths({}, request)
+            parts += [signature[values.get(name)] for name, signature in reading.asked]
+        if self._asks_dense:
+            values = self.shape.with_lengths(self.shape.values(layer), request)
+            parts.append(dense(self.shape, self._as_run(tuple(parts), values)))
         key = tuple(parts)
         found = self._answers.get(key)
         if found is None:
-            if len(self._answers) >= MOST_CELLS:
+            if len(self._answers) >= _MOST:
                 self._answers.clear()
-            found = self._answers[key] = self._ask(values, facts, request)
+            found = self._answers[key] = self._ask(layer, request)
         return found
 
     def _question(self, values: Values) -> Question:
-        known = {n: v for n, v in values.items() if n in self.manifest.vocabulary.fields}
-        return Question(self.manifest.vocabulary, known).derived(self.manifest.derive)
+        words = self.manifest.vocabulary
+        known = {name: value for name, value in values.items() if name in words.fields}
+        return Question(words, known).derived(self.manifest.derive)
 
     def _as_run(self, key: object, values: Values) -> Values:
         """The values as the prefill backend sees them once it runs."""
@@ -158,10 +135,15 @@ class Tail:
         used = self._used.get(key)
         if used is None:
             run = self.prefill.coerced(self._question(values))
-            used = self._used[key] = {name: run.possible(name).only() for name in self.prefill.coerce}
+            known = {name: run.known(name) for name in self.prefill.coerce}
+            if None in known.values():
+                raise UndecidedError
+            used = self._used[key] = {n: v for n, v in known.items() if v is not None}
         return {**values, **used}
 
-    def _ask(self, values: Values, facts: Facts, request: Request) -> Followed:
+    def _ask(self, layer: Layer, request: Request) -> Followed:
+        """Asks the definition."""
+        values = self.shape.with_lengths(self.shape.values(layer), request)
         asked = self._question(values)
         thresholds: tuple[int, ...] = ()
         if self.decode is not None:
@@ -171,10 +153,6 @@ class Tail:
         if self.prefill is not None and phase is Phase.DECODE and self.decode is not None:
             path = Path(decode_path(self.decode))
         elif self.prefill is not None:
+            facts = self.shape.facts
             path = prefill_path(self.manifest, self.prefill, asked, asked, facts, Policy())
         return Followed(phase, path.path, path.by, the_only(thresholds))
-
-
-def _tests_in(match: FirstMatch[Any]) -> Iterator[Test]:
-    for rule in match.rules:
-        yield from rule.when.tests

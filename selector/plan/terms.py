@@ -9,6 +9,7 @@ question become fields here, with the values true and false: a bound that anothe
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import msgspec
 
@@ -18,15 +19,22 @@ from selector.manifest import Entry, Manifest, PhaseSpec, Requirement
 from selector.rules import Bound, Constraint, FirstMatch, Test, When
 from selector.values import Phase
 
-__all__ = ["MOST_TERMS", "Rules", "Slot", "Term", "TooManyTermsError", "rules_of"]
+__all__ = ["MOST_TERMS", "Rules", "Slot", "Term", "TooManyTermsError", "UndecidedError", "relation_name", "rules_of", "tests_after"]
 
 Term = Mapping[str, Domain]
 """Field → the values it must have; all of them."""
+
+KIND_FIELDS = ("platform", "capability", "mla", "sparse", "attn_type")
+"""What tells most entries apart."""
 
 MOST_TERMS = 2_000
 """No rule becomes more terms than this."""
 
 _TRUE, _FALSE = Domain.of(True), Domain.of(False)
+
+
+class UndecidedError(Exception):
+    """Something that is unknown decides which rule is the first to hold."""
 
 
 class TooManyTermsError(Exception):
@@ -110,6 +118,10 @@ class _Reader:
         )
         firsts = (term for terms in (*lists.values(), *derive.values(), joint) for term, _ in terms)
         self.strict.update(name for term in firsts for name in term)
+        for entry in manifest.entries.values():
+            for test in tests_after(manifest, entry, entry):
+                if test.allowed.bounds:
+                    self._relation(test)
         later = {*REQUEST_FIELDS, *manifest.changing, *(m.name for m in manifest.measures)}
         impossible = tuple(
             term
@@ -213,23 +225,60 @@ class _Reader:
         return {test.field: ~test.allowed.fixed}
 
     def _relation(self, test: Test) -> str:
-        ends = " or ".join(_in_words(bound) for bound in test.allowed.bounds)
-        name = f"{test.field} within {ends}"
-        known = self.relations.get(name)
-        while known is not None and known.allowed != test.allowed:
-            name += "'"
-            known = self.relations.get(name)
+        name = relation_name(test)
         self.relations[name] = test
         self.strict.add(name)
         return name
+
+
+def relation_name(test: Test) -> str:
+    """The field that stands for a test whose bounds other fields give."""
+    ends = [_in_words(bound) for bound in test.allowed.bounds]
+    fixed = test.allowed.fixed
+    if not fixed.is_empty():
+        ends.append(f"{fixed.spans} {sorted(map(str, fixed.names))} {fixed.all_names_but}")
+    return f"{test.field} within {' or '.join(ends)}"
 
 
 def _in_words(bound: Bound) -> str:
     step = f" by {bound.multiple_of}" if bound.multiple_of > 1 else ""
     if bound.low == bound.high:
         return f"{bound.low}{step}"
-    low = "" if bound.low is None else bound.low
-    return f"{low}..{'' if bound.high is None else bound.high}{step}"
+    return f"{'' if bound.low is None else bound.low}..{'' if bound.high is None else bound.high}{step}"
+
+
+def tests_after(manifest: Manifest, prefill: Entry | None, decode: Entry | None) -> Iterator[Test]:
+    """Yields every test that decides the phase and the path once both backends are chosen."""
+    pending = [*_tests_of_pair(prefill, decode)]
+    seen: set[str] = set()
+    while pending:
+        test = pending.pop()
+        derived = manifest.derive.get(test.field)
+        if derived is None:
+            yield test
+        elif test.field not in seen:
+            seen.add(test.field)
+            pending += _tests_in(derived)
+
+
+def _tests_of_pair(prefill: Entry | None, decode: Entry | None) -> Iterator[Test]:
+    for entry in (prefill, decode):
+        for coercion in entry.coerce.values() if entry else ():
+            yield from _tests_in(coercion)
+    if decode is not None and decode.decode_threshold is not None:
+        yield from _tests_in(decode.decode_threshold)
+    if prefill is not None:
+        for rule in prefill.prefill_paths:
+            yield from rule.when.tests
+            for row in rule.steps.tests() if rule.steps else ():
+                yield from row.tests
+        for exception in prefill.dense_prefill_except:
+            yield from exception.when.tests
+
+
+def _tests_in(match: FirstMatch[Any]) -> Iterator[Test]:
+    for rule in match.rules:
+        yield from rule.when.tests
 
 
 def _meet(a: Term, b: Term) -> Term | None:

@@ -1,0 +1,129 @@
+"""Layers that say the same fields: where each value that is looked at comes from.
+
+Of such layers most values are the same for all: what nobody says, what the device is, what is
+installed. Some are the layer's own words. A few are computed from others; those are computed once
+for every combination of what they are computed from. So few values are left to look up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from selector.asking import COMPUTED, COMPUTED_FROM, check_facts, check_layer, lengths_of, values_of
+from selector.domains import Domain, Value
+from selector.fields import REQUEST_FIELDS
+from selector.manifest import Manifest
+from selector.plan.computed import Need, Relation
+from selector.plan.terms import KIND_FIELDS
+from selector.values import Device, Facts, Layer, Request
+
+__all__ = ["Reading", "Shape"]
+
+Values = Mapping[str, Value | Domain]
+
+_MOST = 1 << 16
+
+
+class Table(Protocol):
+    """Value → what is found for it; ``None`` stands for an unknown value."""
+
+    def __getitem__(self, value: Value | Domain | None, /) -> int: ...
+
+
+class Shape:
+    """Layers that say the same fields, on one device with the same software."""
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        device: Device,
+        layer: Layer,
+        facts: Facts,
+        closed_world: bool,
+        relations: Mapping[str, Relation],
+        needs: Mapping[str, Need],
+    ) -> None:
+        check_layer(manifest, layer)
+        check_facts(manifest, facts)
+        self.manifest = manifest
+        self.device, self.facts, self.closed_world = device, facts, closed_world
+        self.names = frozenset(layer.fields)
+        self.relations = relations
+        lengths = {*REQUEST_FIELDS, *(m.name for m in manifest.measures)}
+        self.of_request = lengths | {
+            n for n, r in relations.items() if not lengths.isdisjoint(r.names)
+        }
+        follows = {n for n in COMPUTED if n not in self.names}
+        froms = {*COMPUTED_FROM}
+        for name, default in manifest.defaults.items():
+            if default.field is not None and name not in self.names:
+                follows.add(name)
+                froms.add(default.field)
+        for name, relation in relations.items():
+            if name not in self.of_request:
+                follows.add(name)
+                froms.update(relation.names)
+        self.computed = frozenset(follows)
+        self.inputs = tuple(name for name in layer.fields if name in froms)
+        self.kind_inputs = () if self.computed.isdisjoint(KIND_FIELDS) else self.inputs
+        met = {name: need.of(facts) for name, need in needs.items()}
+        self._met = {name: said for name, said in met.items() if said is not None}
+        self._first = self.values(layer)
+
+    def constant(self, name: str) -> Value | Domain | None:
+        """The value of a field that is the same for all; ``None`` for an unknown one."""
+        return self._first.get(name)
+
+    def values(self, layer: Layer) -> dict[str, Value | Domain]:
+        """Everything that is known of a layer."""
+        values = values_of(self.manifest, self.device, layer, self.facts, self.closed_world)
+        values |= self._met
+        for name, relation in self.relations.items():
+            if name not in self.of_request and (holds := relation.of(values)) is not None:
+                values[name] = holds
+        return values
+
+    def with_lengths(self, values: Values, request: Request) -> dict[str, Value | Domain]:
+        """The same, and what a request says of which both lengths are known."""
+        assert request.query_len is not None
+        assert request.seq_len is not None
+        both = {**values, **lengths_of(self.manifest, request.query_len, request.seq_len)}
+        for name in self.of_request:
+            relation = self.relations.get(name)
+            if relation is not None and (holds := relation.of(both)) is not None:
+                both[name] = holds
+        return both
+
+
+class Reading:
+    """Tables of some fields, as the layers of one shape look values up in them.
+
+    Attributes:
+        constant: what is found for fields that are the same for all.
+        given: fields that layers say, and their tables.
+        asked: fields that a request says, and theirs.
+    """
+
+    def __init__(self, shape: Shape, tables: Mapping[str, Table]) -> None:
+        own = {name: table for name, table in tables.items() if name not in shape.of_request}
+        self.shape = shape
+        self.given = tuple((n, t) for n, t in own.items() if n in shape.names)
+        self.asked = tuple((n, t) for n, t in tables.items() if n in shape.of_request)
+        self._computed = tuple((n, t) for n, t in own.items() if n in shape.computed)
+        self.computes = bool(self._computed)
+        others = [n for n in own if n not in shape.names and n not in shape.computed]
+        self.constant = tuple(own[name][shape.constant(name)] for name in others)
+        self._memo: dict[tuple[Value | Domain | None, ...], tuple[int, ...]] = {}
+
+    def computed(self, layer: Layer) -> tuple[int, ...]:
+        """What is found for fields that follow from what a layer says."""
+        key = tuple(map(layer.fields.get, self.shape.inputs))
+        found = self._memo.get(key)
+        if found is None:
+            if len(self._memo) >= _MOST:
+                self._memo.clear()
+            values = self.shape.values(layer)
+            found = tuple(table[values.get(name)] for name, table in self._computed)
+            self._memo[key] = found
+        return found
