@@ -13,14 +13,14 @@ are joined by ``&``, one addition carries the terms of every slot that is refuse
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from selector.domains import Domain, Value
 from selector.plan.terms import Rules, Slot, Term, UndecidedError
 from selector.values import Phase
 
-__all__ = ["Kind", "Options", "narrowed"]
+__all__ = ["Kind", "narrowed"]
 
 T = TypeVar("T")
 
@@ -28,14 +28,6 @@ _EITHER = Domain.of(True, False)
 
 MOST_VALUES = 4096
 """A field's masks are kept for this many values; beyond, they are computed again."""
-
-
-class Options(NamedTuple):
-    """What can be chosen from, in order of preference, and what the two must share."""
-
-    prefill: Sequence[str]
-    decode: Sequence[str]
-    shared: Sequence[str]
 
 
 # -- narrowing -----------------------------------------------------------------------------------
@@ -249,8 +241,11 @@ class Kind:
             phase: {bit: self._order(names, phase) for bit, names in lists}
             for phase, lists in self._lists.items()
         }
-        self._list_bits = {phase: sum(bit for bit, _ in ls) for phase, ls in self._lists.items()}
+        self._prefill_lists, self._decode_lists = (
+            sum(bit for bit, _ in self._lists[phase]) for phase in (Phase.PREFILL, Phase.DECODE)
+        )
         self._joint_bits = sum(bit for bit, _ in self._joint)
+        self._choices: dict[int, _Choices] = {}
 
     def _order(self, names: Sequence[str], phase: Phase) -> tuple[tuple[int, str], ...]:
         flags = ((self._flags.get((name, phase)), name) for name in names)
@@ -265,15 +260,86 @@ class Kind:
             mask &= follows[low & -low]
         return mask & ~(((mask & self.terms) + self.carry) & self.flags)
 
-    def options(self, mask: int) -> Options:
-        """What can be chosen from."""
-        shared = (name for bit, same in self._joint if mask & bit for name in same)
-        return Options(
-            self._alive(mask, Phase.PREFILL), self._alive(mask, Phase.DECODE), tuple(shared)
-        )
+    def choices(self, mask: int) -> _Choices:
+        """The lists that hold, and what is shared, as a settled mask says."""
+        prefill, decode = mask & self._prefill_lists, mask & self._decode_lists
+        key = (prefill & -prefill) | (decode & -decode) | (mask & self._joint_bits)
+        found = self._choices.get(key)
+        if found is None:
+            shared = [name for bit, same in self._joint if mask & bit for name in same]
+            found = self._choices[key] = _Choices(
+                self._orders[Phase.PREFILL].get(prefill & -prefill, ()),
+                self._orders[Phase.DECODE].get(decode & -decode, ()),
+                tuple(dict.fromkeys(shared)),
+            )
+        return found
 
-    def _alive(self, mask: int, phase: Phase) -> tuple[str, ...]:
-        low = mask & self._list_bits[phase]
-        if not low:
-            return ()
-        return tuple(name for flag, name in self._orders[phase][low & -low] if mask & flag)
+
+class _Order:
+    """Backends in order of preference, each with its flag."""
+
+    def __init__(self, order: tuple[tuple[int, str], ...]) -> None:
+        self.order = order
+        flags = [flag for flag, _ in order]
+        self._ascends = flags == sorted(flags)
+        self._every = sum(flags)
+        self._names = dict(order)
+
+    def first(self, mask: int) -> str | None:
+        """The first whose flag is set."""
+        if self._ascends:
+            low = mask & self._every
+            return self._names[low & -low] if low else None
+        for flag, name in self.order:
+            if mask & flag:
+                return name
+        return None
+
+    def alive(self, mask: int) -> Iterator[str]:
+        """Yields all whose flags are set, in order."""
+        if not self._ascends:
+            yield from (name for flag, name in self.order if mask & flag)
+            return
+        left = mask & self._every
+        while left:
+            low = left & -left
+            yield self._names[low]
+            left ^= low
+
+
+class _Choices:
+    """What can be chosen from, and what the two choices must share."""
+
+    def __init__(
+        self,
+        prefill: tuple[tuple[int, str], ...],
+        decode: tuple[tuple[int, str], ...],
+        shared: tuple[str, ...],
+    ) -> None:
+        self.prefill = _Order(prefill)
+        self.decode = _Order(decode)
+        self.shared = shared
+        self.same = "backend" in shared
+        self._flag_of = {name: flag for flag, name in prefill}
+
+    def pair(
+        self, mask: int, agree: Callable[[tuple[str, ...], str, str], bool]
+    ) -> tuple[str | None, str | None]:
+        """The backends of prefill and decode; decode leads.
+
+        Args:
+            mask: settled.
+            agree: whether two backends can share what they must.
+        """
+        if not self.shared:
+            return self.prefill.first(mask), self.decode.first(mask)
+        for decode in self.decode.alive(mask):
+            if self.same:
+                if mask & self._flag_of.get(decode, 0):
+                    return decode, decode
+                continue
+            for prefill in self.prefill.alive(mask):
+                if agree(self.shared, prefill, decode):
+                    return prefill, decode
+        leader = self.decode.first(mask)
+        return (self.prefill.first(mask) if leader is None else None), leader

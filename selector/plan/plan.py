@@ -7,70 +7,58 @@ definition where something unknown decides, where a policy is given, and for rea
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-import msgspec
+from types import MappingProxyType
 
 from selector.asking import ask, check_facts, check_space
 from selector.domains import Domain, Value
 from selector.manifest import Manifest
 from selector.plan.computed import Need, Relation
-from selector.plan.kind import Kind, Options, narrowed
+from selector.plan.kind import Kind, narrowed
 from selector.plan.shape import Reading, Shape
-from selector.plan.tail import Tail
+from selector.plan.tail import Pick, Tail, Used
 from selector.plan.terms import KIND_FIELDS, UndecidedError, rules_of
 from selector.resolve import resolve
-from selector.values import Device, Facts, Layer, Phase, Policy, Request, Resolution
+from selector.values import Device, Facts, Layer, Policy, Request, Resolution
 
 __all__ = ["Pick", "Plan"]
 
 Values = Mapping[str, Value | Domain]
 
 _FREE = Policy()
-_OF_LAYER = ("mla", "sparse", "attn_type")
-
-
-class Pick(msgspec.Struct, frozen=True):
-    """The plain choice for a request: a resolution without its reasons.
-
-    Attributes:
-        prefill: the backend that runs prefill, or ``None`` when nothing fits.
-        decode: the backend that runs decode, or ``None``.
-        phase: what the request counts as; ``None`` where that is unknown.
-        path: how its prefill is computed; ``None`` where that is unknown.
-        by: the backend that computes a dense path of a sparse layer, where that is another one.
-        decode_threshold: the longest query that counts as a decode, in tokens.
-    """
-
-    prefill: str | None
-    decode: str | None
-    phase: Phase | None = None
-    path: str | None = None
-    by: str | None = None
-    decode_threshold: int | None = None
-
-    @classmethod
-    def of(cls, answer: Resolution) -> Pick:
-        """The plain choice of a resolution."""
-        prefill, decode = answer.prefill, answer.decode
-        return cls(
-            prefill.backend,
-            decode.backend,
-            answer.phase,
-            prefill.path,
-            prefill.by,
-            decode.decode_threshold,
-        )
+_MOST = 1 << 12
 
 
 class _Route:
     """The layers of one shape and one kind: which fields are left to look up."""
 
-    def __init__(self, shape: Shape, kind: Kind) -> None:
+    def __init__(self, shape: Shape, kind: Kind, used: Values = MappingProxyType({})) -> None:
         self.kind = kind
-        self.reading = Reading(shape, kind.tables)
+        left = {name: masks for name, masks in kind.tables.items() if name not in used}
+        self.reading = Reading(shape, left)
         self.base = kind.everything
         for mask in self.reading.constant:
             self.base &= mask
+        for name, value in used.items():
+            if name in kind.tables:
+                self.base &= kind.tables[name][value]
+
+    def mask(self, layer: Layer, request: Request) -> int:
+        """The settled mask of a layer and a request.
+
+        Raises:
+            UndecidedError: something unknown decides which rule is the first to hold.
+        """
+        mask, reading, fields = self.base, self.reading, layer.fields
+        for name, masks in reading.given:
+            mask &= masks[fields[name]]
+        if reading.computes:
+            for found in reading.computed(layer):
+                mask &= found
+        if reading.asked:
+            values = reading.shape.with_lengths(layer, request)
+            for name, masks in reading.asked:
+                mask &= masks[values.get(name)]
+        return self.kind.settled(mask)
 
 
 class Plan:
@@ -83,10 +71,8 @@ class Plan:
         self._relations = {n: Relation(words, t) for n, t in self.rules.relations.items()}
         self._needs = {n: Need(r) for n, r in self.rules.requirements.items()}
         self._kinds: dict[tuple[object, ...], Kind] = {}
-        self._shapes: dict[tuple[object, ...], Shape] = {}
-        self._routes: dict[tuple[object, ...], _Route | None] = {}
-        self._tails: dict[tuple[object, ...], Tail] = {}
-        self._picks: dict[tuple[str | None, str | None, object], Pick] = {}
+        self._shapes: dict[tuple[object, ...], tuple[Shape, Device, Facts]] = {}
+        self._equal_shapes: dict[tuple[object, ...], Shape] = {}
 
     def resolve(
         self,
@@ -122,56 +108,42 @@ class Plan:
     def _fast(
         self, device: Device, layer: Layer, facts: Facts, request: Request, closed_world: bool
     ) -> Pick | None:
-        """The plain choice; ``None``: only the definition knows."""
-        shape = self._shape(device, layer, facts, closed_world)
-        route = self._route(shape, layer)
-        reading, fields, kind = route.reading, layer.fields, route.kind
-        mask = route.base
-        for name, masks in reading.given:
-            mask &= masks[fields[name]]
-        if reading.computes:
-            for found in reading.computed(layer):
-                mask &= found
-        if reading.asked:
-            values = shape.with_lengths(shape.values(layer) if self._relations else {}, request)
-            for name, masks in reading.asked:
-                mask &= masks[values.get(name)]
-        mask = kind.settled(mask)
+        """The plain choice; ``None``: it is refused, and the definition says why.
+
+        Raises:
+            UndecidedError: something unknown decides.
+        """
+        fields = layer.fields
+        known = self._shapes.get((id(device), id(facts), closed_world, *fields))
+        shape = known[0] if known else self._shape(device, layer, facts, closed_world)
+        route = shape.routes.get(tuple(map(fields.get, shape.kind_inputs)))
+        if route is None:
+            route = self._route(shape, layer)
+        kind, mask = route.kind, route.mask(layer, request)
         if mask & kind.impossible:
-            return None  # it is refused, with words
-        pair = self._pair(kind, mask)
-        if pair is None:
             return None
-        prefill, decode = pair
-        tail = self._tails.get((shape, *pair))
+        pair = kind.choices(mask).pair(mask, self._agree)
+        tail = shape.tails.get(pair)
         if tail is None:
-            tail = self._tails[shape, prefill, decode] = Tail(self.manifest, shape, prefill, decode)
-        followed = tail.follow(layer, request, self._dense)
-        pick = self._picks.get((prefill, decode, followed))
-        if pick is None:
-            pick = self._picks[prefill, decode, followed] = Pick(prefill, decode, *followed)
-        return pick
+            tail = shape.tails[pair] = Tail(self.manifest, shape, *pair)
+        return tail.follow(layer, request, self._dense)
 
     def _shape(self, device: Device, layer: Layer, facts: Facts, closed_world: bool) -> Shape:
         key = (device, facts, closed_world, *layer.fields)
-        shape = self._shapes.get(key)
+        shape = self._equal_shapes.get(key)
         if shape is None:
-            shape = self._shapes[key] = Shape(
+            shape = self._equal_shapes[key] = Shape(
                 self.manifest, device, layer, facts, closed_world, self._relations, self._needs
             )
+        if len(self._shapes) >= _MOST:
+            self._shapes.clear()
+        # what is known by its id is kept, so that the id stays its own
+        self._shapes[id(device), id(facts), closed_world, *layer.fields] = shape, device, facts
         return shape
 
     def _route(self, shape: Shape, layer: Layer) -> _Route:
-        fields = layer.fields
-        said = tuple(map(fields.get, _OF_LAYER))
-        if not shape.kind_inputs:
-            key: tuple[object, ...] = (shape, said)
-        else:
-            key = (shape, said, *map(fields.get, shape.kind_inputs))
-        route = self._routes.get(key)
-        if route is None:
-            kind = self._kind(shape.values(layer))
-            route = self._routes[key] = _Route(shape, kind)
+        route = _Route(shape, self._kind(shape.values(layer)))
+        shape.routes[tuple(map(layer.fields.get, shape.kind_inputs))] = route
         return route
 
     def _kind(self, values: Values) -> Kind:
@@ -187,44 +159,35 @@ class Plan:
             kind = self._kinds[key] = Kind(rules, self.manifest.vocabulary.universes)
         return kind
 
-    def _pair(self, kind: Kind, mask: int) -> tuple[str | None, str | None] | None:
-        """The backends of prefill and decode; ``None``: only the definition knows."""
-        options = kind.options(mask)
-        for decode in options.decode:
-            for prefill in options.prefill:
-                agree = self._agree(options, prefill, decode)
-                if agree is None:
-                    return None
-                if agree:
-                    return prefill, decode
-        if options.decode:
-            return None, options.decode[0]
-        return (options.prefill[0] if options.prefill else None), None
+    def _agree(self, shared: tuple[str, ...], prefill: str, decode: str) -> bool:
+        """Whether two backends can work on one KV cache.
 
-    def _agree(self, options: Options, prefill: str, decode: str) -> bool | None:
-        """Whether two backends can share a KV cache; ``None``: only the definition knows."""
-        if prefill == decode or not options.shared:
+        Raises:
+            UndecidedError: only the definition knows.
+        """
+        if prefill == decode:
             return True
         here, there = self.manifest.entries[prefill], self.manifest.entries[decode]
-        for shared in options.shared:
-            if shared == "backend":
+        for name in shared:
+            if name == "backend":
                 return False
-            if shared == "kv_layout":
-                if here.kv_layout and there.kv_layout:
-                    if here.kv_layout.isdisjoint(there.kv_layout):
-                        return False
-            elif shared in here.coerce or shared in there.coerce:
-                return None
+            if name == "kv_layout":
+                if here.kv_layout and there.kv_layout and here.kv_layout.isdisjoint(there.kv_layout):
+                    return False
+            elif name in here.coerce or name in there.coerce:
+                raise UndecidedError
         return True
 
-    def _dense(self, shape: Shape, values: Values) -> str | None:
-        """The prefill backend of the same layer, were it not sparse."""
-        dense = {**values, "sparse": False}
-        kind = self._kind(dense)
-        mask = kind.everything
-        for name, masks in kind.tables.items():
-            mask &= masks[dense.get(name)]
-        return next(iter(kind.options(kind.settled(mask)).prefill), None)
+    def _dense(self, shape: Shape, layer: Layer, request: Request, used: Used) -> str | None:
+        """The prefill backend of a layer, were it not sparse and its values the ones used."""
+        key = (used, *map(layer.fields.get, shape.kind_inputs))
+        route = shape.routes.get(key)
+        if route is None:
+            values = {**dict(used), "sparse": False}
+            kind = self._kind({**shape.values(layer), **values})
+            route = shape.routes[key] = _Route(shape, kind, values)
+        mask = route.mask(layer, request)
+        return route.kind.choices(mask).prefill.first(mask)
 
     def _defined(
         self, device: Device, layer: Layer, facts: Facts, request: Request, closed_world: bool

@@ -8,7 +8,7 @@ for every combination of what they are computed from. So few values are left to 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from selector.asking import COMPUTED, COMPUTED_FROM, check_facts, check_layer, lengths_of, values_of
 from selector.domains import Domain, Value
@@ -54,6 +54,7 @@ class Shape:
         self.of_request = lengths | {
             n for n, r in relations.items() if not lengths.isdisjoint(r.names)
         }
+        self._asked_relations = [n for n in relations if n in self.of_request]
         follows = {n for n in COMPUTED if n not in self.names}
         froms = {*COMPUTED_FROM}
         for name, default in manifest.defaults.items():
@@ -66,7 +67,10 @@ class Shape:
                 froms.update(relation.names)
         self.computed = frozenset(follows)
         self.inputs = tuple(name for name in layer.fields if name in froms)
-        self.kind_inputs = () if self.computed.isdisjoint(KIND_FIELDS) else self.inputs
+        said = tuple(n for n in KIND_FIELDS if n in self.names)
+        self.kind_inputs = said if self.computed.isdisjoint(KIND_FIELDS) else (*said, *self.inputs)
+        self.routes: dict[tuple[Value | Domain | None, ...], Any] = {}
+        self.tails: dict[tuple[str | None, str | None], Any] = {}
         met = {name: need.of(facts) for name, need in needs.items()}
         self._met = {name: said for name, said in met.items() if said is not None}
         self._first = self.values(layer)
@@ -84,16 +88,22 @@ class Shape:
                 values[name] = holds
         return values
 
-    def with_lengths(self, values: Values, request: Request) -> dict[str, Value | Domain]:
-        """The same, and what a request says of which both lengths are known."""
+    def with_lengths(self, layer: Layer, request: Request) -> dict[str, Value | Domain]:
+        """What a request says of which both lengths are known, alone or beside the layer."""
         assert request.query_len is not None
         assert request.seq_len is not None
-        both = {**values, **lengths_of(self.manifest, request.query_len, request.seq_len)}
-        for name in self.of_request:
-            relation = self.relations.get(name)
-            if relation is not None and (holds := relation.of(both)) is not None:
-                both[name] = holds
-        return both
+        found = lengths_of(self.manifest, request.query_len, request.seq_len)
+        for name in self._asked_relations:
+            relation = self.relations[name]
+            known = {n: v for n in relation.names if (v := self._own(n, layer)) is not None}
+            if (holds := relation.of({**known, **found})) is not None:
+                found[name] = holds
+        return found
+
+    def _own(self, name: str, layer: Layer) -> Value | Domain | None:
+        if name in self.computed:
+            return self.values(layer).get(name)
+        return layer.fields.get(name, self._first.get(name))
 
 
 class Reading:

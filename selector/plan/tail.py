@@ -7,31 +7,58 @@ it against; questions that are alike in that get the same answer, which the defi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+
+import msgspec
 
 from selector.domains import Domain, Value
 from selector.manifest import Manifest
 from selector.paths import Path, decode_path, decode_thresholds, phase_of, prefill_path, the_only
 from selector.plan.shape import Reading, Shape
 from selector.plan.terms import UndecidedError, relation_name, tests_after
-from selector.rules import Question
-from selector.values import Layer, Phase, Policy, Request
+from selector.rules import Answer, Question
+from selector.values import Layer, Phase, Policy, Request, Resolution
 
-__all__ = ["Followed", "Tail"]
+__all__ = ["Pick", "Tail", "Used"]
 
 _MOST = 1 << 16
 """So many answers are kept; then a pair begins anew."""
 
 Values = Mapping[str, Value | Domain]
+Used = tuple[tuple[str, Value], ...]
+"""Fields, and what a backend makes of them."""
 
 
-class Followed(NamedTuple):
-    """What a request counts as, and how it is computed."""
+class Pick(msgspec.Struct, frozen=True):
+    """The plain choice for a request: a resolution without its reasons.
 
-    phase: Phase | None
-    path: str | None
-    by: str | None
-    decode_threshold: int | None
+    Attributes:
+        prefill: the backend that runs prefill, or ``None`` when nothing fits.
+        decode: the backend that runs decode, or ``None``.
+        phase: what the request counts as; ``None`` where that is unknown.
+        path: how its prefill is computed; ``None`` where that is unknown.
+        by: the backend that computes a dense path of a sparse layer, where that is another one.
+        decode_threshold: the longest query that counts as a decode, in tokens.
+    """
+
+    prefill: str | None
+    decode: str | None
+    phase: Phase | None = None
+    path: str | None = None
+    by: str | None = None
+    decode_threshold: int | None = None
+
+    @classmethod
+    def of(cls, answer: Resolution) -> Pick:
+        """The plain choice of a resolution."""
+        prefill, decode = answer.prefill, answer.decode
+        return cls(
+            prefill.backend,
+            decode.backend,
+            answer.phase,
+            prefill.path,
+            prefill.by,
+            decode.decode_threshold,
+        )
 
 
 class Signature(dict[object, int]):
@@ -58,6 +85,7 @@ class Tail:
     ) -> None:
         self.manifest = manifest
         self.shape = shape
+        self.pair = (prefill, decode)
         self.prefill = manifest.entries.get(prefill or "")
         self.decode = manifest.entries.get(decode or "")
         sets: dict[str, list[Domain]] = {}
@@ -80,12 +108,12 @@ class Tail:
         self._asks_dense = any(rule.by_dense_backend for rule in paths)
         rules = self.decode.decode_threshold if self.decode else None
         self._thresholds = tuple({rule.result for rule in rules.rules}) if rules else ()
-        self._answers: dict[object, Followed] = {}
-        self._used: dict[object, Values] = {}
+        self._answers: dict[object, Pick] = {}
+        self._used: dict[object, Used | None] = {}
 
     def follow(
-        self, layer: Layer, request: Request, dense: Callable[[Shape, Values], str | None]
-    ) -> Followed:
+        self, layer: Layer, request: Request, dense: Callable[[Shape, Layer, Request, Used], str | None]
+    ) -> Pick:
         """What a request counts as, and its path.
 
         Args:
@@ -102,18 +130,19 @@ class Tail:
         reading, fields = self.reading, layer.fields
         parts: list[object] = [speculative]
         for threshold in self._thresholds:
-            parts.append(query_len <= max(threshold, 1 + speculative))
+            longest = threshold if threshold > speculative else 1 + speculative
+            parts.append(query_len <= longest)
         for name, signature in reading.given:
             parts.append(signature[fields[name]])
         if reading.computes:
             parts += reading.computed(layer)
-        values: Values | None = None
         if reading.asked:
-            values = self.shape.with_lengths({}, request)
+            values = self.shape.with_lengths(layer, request)
             parts += [signature[values.get(name)] for name, signature in reading.asked]
         if self._asks_dense:
-            values = self.shape.with_lengths(self.shape.values(layer), request)
-            parts.append(dense(self.shape, self._as_run(tuple(parts), values)))
+            used = self._as_run(tuple(parts), layer, request)
+            if used is not None:
+                parts.append(dense(self.shape, layer, request, used))
         key = tuple(parts)
         found = self._answers.get(key)
         if found is None:
@@ -127,23 +156,27 @@ class Tail:
         known = {name: value for name, value in values.items() if name in words.fields}
         return Question(words, known).derived(self.manifest.derive)
 
-    def _as_run(self, key: object, values: Values) -> Values:
-        """The values as the prefill backend sees them once it runs."""
-        assert self.prefill is not None
-        if not self.prefill.coerce:
-            return values
-        used = self._used.get(key)
-        if used is None:
-            run = self.prefill.coerced(self._question(values))
-            known = {name: run.known(name) for name in self.prefill.coerce}
-            if None in known.values():
-                raise UndecidedError
-            used = self._used[key] = {n: v for n, v in known.items() if v is not None}
-        return {**values, **used}
+    def _as_run(self, key: object, layer: Layer, request: Request) -> Used | None:
+        """What the prefill backend makes of values; ``None``: no path asks for a dense backend."""
+        if key not in self._used:
+            self._used[key] = self._used_by(layer, request)
+        return self._used[key]
 
-    def _ask(self, layer: Layer, request: Request) -> Followed:
+    def _used_by(self, layer: Layer, request: Request) -> Used | None:
+        assert self.prefill is not None
+        values = {**self.shape.values(layer), **self.shape.with_lengths(layer, request)}
+        run = self.prefill.coerced(self._question(values)).derived(self.manifest.derive)
+        paths = [rule for rule in self.prefill.prefill_paths if rule.by_dense_backend]
+        if all(rule.when.answer(run) is Answer.NO for rule in paths):
+            return None
+        used = [(name, run.known(name)) for name in self.prefill.coerce]
+        if any(value is None for _, value in used):
+            raise UndecidedError
+        return tuple((name, value) for name, value in used if value is not None)
+
+    def _ask(self, layer: Layer, request: Request) -> Pick:
         """Asks the definition."""
-        values = self.shape.with_lengths(self.shape.values(layer), request)
+        values = {**self.shape.values(layer), **self.shape.with_lengths(layer, request)}
         asked = self._question(values)
         thresholds: tuple[int, ...] = ()
         if self.decode is not None:
@@ -155,4 +188,4 @@ class Tail:
         elif self.prefill is not None:
             facts = self.shape.facts
             path = prefill_path(self.manifest, self.prefill, asked, asked, facts, Policy())
-        return Followed(phase, path.path, path.by, the_only(thresholds))
+        return Pick(*self.pair, phase, path.path, path.by, the_only(thresholds))
