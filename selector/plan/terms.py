@@ -19,7 +19,7 @@ from selector.manifest import Entry, Manifest, PhaseSpec, Requirement
 from selector.rules import Bound, Constraint, FirstMatch, Test, When
 from selector.values import Phase
 
-__all__ = ["MOST_TERMS", "Rules", "Slot", "Term", "TooManyTermsError", "UndecidedError", "relation_name", "rules_of", "tests_after"]
+__all__ = ["MOST_TERMS", "Rules", "Slot", "Term", "TooManyTermsError", "UndecidedError", "relation_name", "rules_of", "tests_after", "tests_of_choice", "tests_of_pair"]
 
 Term = Mapping[str, Domain]
 """Field → the values it must have; all of them."""
@@ -249,7 +249,7 @@ def _in_words(bound: Bound) -> str:
 
 def tests_after(manifest: Manifest, prefill: Entry | None, decode: Entry | None) -> Iterator[Test]:
     """Yields every test that decides the phase and the path once both backends are chosen."""
-    pending = [*_tests_of_pair(prefill, decode)]
+    pending = [*tests_of_pair(prefill, decode)]
     seen: set[str] = set()
     while pending:
         test = pending.pop()
@@ -261,7 +261,24 @@ def tests_after(manifest: Manifest, prefill: Entry | None, decode: Entry | None)
             pending += _tests_in(derived)
 
 
-def _tests_of_pair(prefill: Entry | None, decode: Entry | None) -> Iterator[Test]:
+def tests_of_choice(manifest: Manifest) -> Iterator[Test]:
+    """Yields every test that decides which backends are chosen, or what is derived."""
+    for entry in manifest.entries.values():
+        for spec in entry.phases.values():
+            for accepted in spec.accepts.values():
+                yield from _tests_in(accepted)
+                yield from (rule.result for rule in accepted.rules)
+            for constraint in spec.constraints:
+                for when in (constraint.when, constraint.require, *constraint.any_of):
+                    yield from when.tests
+    for rule in (*manifest.priorities, *manifest.deny, *manifest.joint):
+        yield from rule.when.tests
+    for derived in manifest.derive.values():
+        yield from _tests_in(derived)
+
+
+def tests_of_pair(prefill: Entry | None, decode: Entry | None) -> Iterator[Test]:
+    """Yields the tests that two backends' own rules make: coercions, the threshold, the paths."""
     for entry in (prefill, decode):
         for coercion in entry.coerce.values() if entry else ():
             yield from _tests_in(coercion)
