@@ -117,6 +117,9 @@ class _Builder:
             derive=MappingProxyType(derive),
             changing=MappingProxyType({n: m for n, m in derive.items() if n in changing}),
             standard=frozenset(n for n, f in tree.get("facts", {}).items() if "standard" in f),
+            fact_words=MappingProxyType(
+                {n: f["description"] for n, f in tree.get("facts", {}).items()}
+            ),
             defaults=MappingProxyType(self._defaults()),
             columns=MappingProxyType(self._columns()),
             space=tuple(parse.constraint(r, "CONTRADICTION") for r in tree.get("space", ())),

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from selector.binding import Selector
-from selector.changes.case import choice_of
+from selector.changes.case import Case
 from selector.domains import Domain, Value
 from selector.fields import show, show_domain
 from selector.manifest import Manifest
+from selector.report.advice import advice
 from selector.report.data import case_json, to_json
-from selector.report.failure import remedy_words, runs_words
-from selector.report.refusals import Refusals, no_platform
+from selector.report.refusals import Refusals
 from selector.report.text import (
     BLANK,
     Line,
@@ -28,17 +28,18 @@ from selector.report.text import (
 )
 from selector.report.wording import (
     Places,
-    capabilities_words,
     conditions_words,
     device_words,
     kind_words,
     listed,
     manifest_words,
+    reasons,
     with_separators,
 )
+from selector.serving.between import Across, View
 from selector.serving.comparison import Compared
 from selector.serving.diagnosis import Diagnosis
-from selector.serving.log import EngineError
+from selector.serving.log import EngineError, Told
 from selector.serving.provenance import Provenance, Source
 from selector.serving.question import Witness
 from selector.values import Outcome
@@ -59,18 +60,31 @@ def diagnosis_lines(
     lines: list[Line] = []
     for diagnosis in diagnoses:
         lines += [*([BLANK] if lines else []), *_block(diagnosis, selector.manifest, places)]
-    return lines
+    return [*lines, *_unread([told for d in diagnoses[:1] for told in d.unread])]
+
+
+def _unread(told: Sequence[Told]) -> Iterator[Line]:
+    """Yields what of the log was not understood, once."""
+    if told:
+        rows: list[list[Part]] = [[f"line {one.line:,}", one.text] for one in told]
+        yield from [BLANK, line("  ", warn("not understood")), *grid(rows, 4, 2)]
 
 
 def _block(diagnosis: Diagnosis, manifest: Manifest, places: Places) -> list[Line]:
     refusals = Refusals(manifest, places)
+    first, *others = advice(diagnosis, manifest)
+    paint = good if diagnosis.runs or diagnosis.remedies or diagnosis.unforced else bad
     lines = [
-        line(_heading(diagnosis), "    ", faint(manifest_words(manifest.ref, places)), hang=4),
+        line(paint(first), hang=4),
+        *(line("  ", faint("or"), "  ", words, hang=6) for words in others),
+        BLANK,
+        line(
+            "  ", _heading(diagnosis), "    ", faint(manifest_words(manifest.ref, places)), hang=4
+        ),
         line("  ", _layer(diagnosis, manifest), hang=4),
         *_remarks(diagnosis.error),
-        BLANK,
-        *_help(diagnosis),
         *_version(diagnosis),
+        *_between(diagnosis, places),
     ]
     if diagnosis.candidates:
         rows = [_candidate(c, diagnosis, refusals) for c in diagnosis.candidates]
@@ -90,7 +104,9 @@ def _block(diagnosis: Diagnosis, manifest: Manifest, places: Places) -> list[Lin
 def _heading(diagnosis: Diagnosis) -> Line:
     error, engine = diagnosis.error, diagnosis.versions.engine
     what = "no valid MLA prefill backend" if error.prefill else "no valid attention backend"
-    if error.backend is not None:
+    if error.kind == "refused":
+        what = f"{error.backend or 'the backend that was chosen'} refused the layer by itself"
+    elif error.backend is not None:
         what = f"{error.backend} was asked for and is not valid"
     device = "GPU unknown" if diagnosis.device is None else device_words(diagnosis.device)
     version = "version unknown" if engine is None else f"vLLM {engine.text}"
@@ -149,56 +165,7 @@ def _remarks(error: EngineError) -> Iterator[Line]:
         yield line("  ", warn("cut off"), "  the log breaks off inside this error", hang=11)
 
 
-# -- what would help -----------------------------------------------------------------------------
-
-
-def _help(diagnosis: Diagnosis) -> Iterator[Line]:
-    """Yields the smallest change that works, then others."""
-    if diagnosis.contradiction is not None:
-        yield line("  ", bad("no answer"), "  ", diagnosis.contradiction, hang=13)
-        return
-    words = _help_words(diagnosis)
-    title = good("nearest") if diagnosis.runs or diagnosis.remedies else bad("nearest")
-    for place, text in enumerate(words):
-        start: Part = title if place == 0 else faint("or     ")
-        yield line("  ", start, "  ", text, hang=11)
-
-
-def _help_words(diagnosis: Diagnosis) -> list[str]:
-    where = capabilities_words(", ".join(diagnosis.runs_on))
-    if diagnosis.case is None:
-        on = (
-            f"vLLM {diagnosis.versions.manifest} runs it on {where}" if where else "it runs nowhere"
-        )
-        named = "the log names no GPU"
-        if diagnosis.gpu is not None:
-            named = f'the log\'s GPU "{diagnosis.gpu.text}" is not one known here'
-        say = f'{named}; say it with --gpu "RTX PRO 6000" or --arch 12.0'
-        fits = capabilities_words(", ".join(diagnosis.fits))
-        return [f"{say}; {on}", *([f"the log's reasons are those of {fits}"] if fits else [])]
-    free = [f"not forced, {runs_words(diagnosis.unforced)}"] if diagnosis.unforced else []
-    if diagnosis.runs:
-        return [_runs(diagnosis), *free]
-    assumed = diagnosis.case.assumed
-    words = [*free, *(remedy_words(r, assumed) for r in diagnosis.remedies)]
-    if not words:
-        words = [no_platform(diagnosis.case) or "no setting that was tried helps"]
-    return [*words, *([f"as it is, it runs on {where}"] if where else [])]
-
-
-def _runs(diagnosis: Diagnosis) -> str:
-    """That the manifest has an answer although the engine had none."""
-    versions, case = diagnosis.versions, diagnosis.case
-    does = "has an answer"
-    if case is not None:
-        choices = {p: choice_of(case.resolution, p) for p in case.resolution.needed}
-        chosen = {phase: str(choice.backend) for phase, choice in choices.items()}
-        does = f"has an answer as it is: {runs_words(chosen)}"
-        if any(choice.conditions for choice in choices.values()):
-            does += ", if the rest of the layer fits, which the log does not say"
-    if versions.engine is not None and versions.differ:
-        return f"vLLM {versions.engine.text} → {versions.manifest}, which {does}"
-    return f"vLLM {versions.manifest} {does}"
+# -- versions ------------------------------------------------------------------------------------
 
 
 def _version(diagnosis: Diagnosis) -> Iterator[Line]:
@@ -211,16 +178,43 @@ def _version(diagnosis: Diagnosis) -> Iterator[Line]:
         words = f"the log does not say its version; the manifest is of {versions.manifest}"
     elif versions.differ:
         words = f"the log is of {versions.engine.text}, the manifest of {versions.manifest}"
-        if versions.engine.text in versions.known:
-            words += f"; ask again with --manifest vllm-{versions.engine.text}"
-        else:
-            words += f" (known here: {known})"
+        words += f" (known here: {known})"
     else:
         words = "the log's reasons are not those of its version: was something changed or added?"
     if diagnosis.only_other_version:
         theirs = versions.engine.text if versions.engine else "its version"
         words += f"; where reasons differ, only a manifest of {theirs} could tell"
     yield line("  ", warn("version"), "  ", words, hang=11)
+
+
+def _between(diagnosis: Diagnosis, places: Places) -> Iterator[Line]:
+    """Yields what another version says of each backend in another way."""
+    other = diagnosis.other
+    if other is None or diagnosis.claimed is None or other.case is None:
+        return
+    mine, theirs = diagnosis.versions.manifest, other.manifest.version
+    yield BLANK
+    if not other.moved:
+        yield line("  ", f"{mine} and {theirs} say the same of these backends")
+        return
+    yield line("  ", strong(f"between {mine} and {theirs}"))
+    here, there = diagnosis.claimed, other.case
+    rows: list[list[Part]] = [
+        [
+            one.backend,
+            line(f"{mine}: ", _view(one.here, here), f" → {theirs}: ", _view(one.there, there)),
+        ]
+        for one in other.moved
+    ]
+    yield from grid(rows, indent=4, gap=2)
+
+
+def _view(view: View, case: Case) -> str:
+    if not view.known:
+        return "not there"
+    if not view.rejections:
+        return "could run it"
+    return " · ".join(text for text, _ in reasons(view.rejections, case.assumed, brief=True))
 
 
 # -- who refused it ------------------------------------------------------------------------------
@@ -239,7 +233,7 @@ def _candidate(one: Compared, diagnosis: Diagnosis, refusals: Refusals) -> list[
         mark = warn("only in the manifest: ") if rejection.code in one.only_manifest else ""
         parts += [line(mark, words) for words in refusals.reasons(case, [rejection])]
     if not one.rejections:
-        parts.append(_standing(one))
+        parts.append(_standing(one, refusals.manifest))
     for rejection in one.later:
         why = next(iter(refusals.reasons(case, [rejection])))
         parts.append(line(warn("when it is constructed: "), why))
@@ -255,12 +249,17 @@ def _sentence(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
-def _standing(one: Compared) -> Part:
-    if one.conditions:
-        return f"eligible if {' and '.join(conditions_words(one.conditions))}"
-    if one.outcome is Outcome.SELECTED:
-        return good("refused by nothing in the manifest; its choice")
-    return good("refused by nothing in the manifest")
+def _standing(one: Compared, manifest: Manifest) -> Part:
+    """That nothing refuses it, and what that depends on: in full where it is software."""
+    if not one.conditions:
+        chosen = "; its choice" if one.outcome is Outcome.SELECTED else ""
+        return good(f"refused by nothing in the manifest{chosen}")
+    software = [c for c in one.conditions if c.field in manifest.facts]
+    unsaid = list(dict.fromkeys(c.field for c in one.conditions if c not in software))
+    words = [*conditions_words(software)]
+    if unsaid:
+        words.append(f"{listed(unsaid, 'and')} fit, of which the log says too little")
+    return f"eligible if {' and '.join(words)}"
 
 
 # -- where values came from ----------------------------------------------------------------------
@@ -322,10 +321,23 @@ def _json(one: Diagnosis, manifest: Manifest) -> dict[str, Any]:
         "unforced": None if one.unforced is None else to_json(one.unforced),
         "runs_on": list(one.runs_on),
         "fits": list(one.fits),
+        "other": None if one.other is None else _other_json(one.other),
+        "unread": to_json(one.unread),
         "candidates": [to_json(c) for c in one.candidates],
         "provenance": to_json(one.provenance),
         "resolution": None if one.case is None else case_json(one.case),
         "claimed": _claimed_json(one),
+    }
+
+
+def _other_json(other: Across) -> dict[str, Any]:
+    return {
+        "manifest": to_json(other.manifest),
+        "runs": other.runs,
+        "sure": other.sure,
+        "chosen": to_json(other.chosen),
+        "contradiction": other.contradiction,
+        "moved": to_json(other.moved),
     }
 
 

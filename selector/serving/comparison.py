@@ -26,7 +26,7 @@ from selector.values import (
     Verdict,
 )
 
-__all__ = ["Compared", "compare", "phase_of", "same_reasons"]
+__all__ = ["Compared", "compare", "names_in", "phase_of", "same_reasons"]
 
 _OWN = frozenset(Code)
 _PREFILL = "_MLA_PREFILL"
@@ -78,9 +78,7 @@ def compare(
         claimed: what it says with the engine's claims; ``None`` when there is no answer.
         truth: what it says of what works.
     """
-    said = {_known_as(name, error, manifest): name for name in error.reasons}
-    if error.backend is not None:
-        said.setdefault(_known_as(error.backend, error, manifest), error.backend)
+    said = names_in(error, manifest)
     judged = _candidates(claimed)
     really = _candidates(truth)
     names = list(said)
@@ -97,6 +95,14 @@ def compare(
         )
         for name in names
     )
+
+
+def names_in(error: EngineError, manifest: Manifest) -> dict[str, str]:
+    """The backends that an error names: as the manifest calls them → as the engine does."""
+    said = {_known_as(name, error, manifest): name for name in error.reasons}
+    if error.backend is not None:
+        said.setdefault(_known_as(error.backend, error, manifest), error.backend)
+    return said
 
 
 def same_reasons(compared: Sequence[Compared]) -> bool:

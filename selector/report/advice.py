@@ -1,0 +1,134 @@
+"""What to do about an engine's error: the answer to it first, then what else would help."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from selector.changes.case import Case, choice_of
+from selector.changes.search import Change, Kind, Remedy
+from selector.fields import UNSET
+from selector.manifest import Manifest
+from selector.report.failure import change_words, makes_words, runs_words
+from selector.report.refusals import no_platform
+from selector.report.wording import capabilities_words
+from selector.serving.diagnosis import Diagnosis
+from selector.serving.flags import Flag, table
+from selector.values import Phase
+
+__all__ = ["advice"]
+
+_IF_IT_FITS = ", if the rest of the layer fits, which the log does not say"
+_SHOWN = 3
+"""So many further values of a setting are named."""
+
+
+def advice(diagnosis: Diagnosis, manifest: Manifest) -> list[str]:
+    """What to do, the nearest first; never empty."""
+    if diagnosis.contradiction is not None:
+        return [f"no answer: {diagnosis.contradiction}"]
+    if diagnosis.case is None:
+        return _unplaced(diagnosis)
+    where = capabilities_words(", ".join(diagnosis.runs_on))
+    free = [_unforced(diagnosis, diagnosis.unforced)] if diagnosis.unforced else []
+    newer = [*_other_version(diagnosis)]
+    if diagnosis.runs:
+        return [_runs(diagnosis, diagnosis.case), *free, *newer]
+    assumed = diagnosis.case.assumed
+    words = [*free, *(_remedy(r, assumed, manifest) for r in diagnosis.remedies), *newer]
+    if not words:
+        words = [no_platform(diagnosis.case) or "no setting that was tried helps"]
+    words += _next_failure(diagnosis)
+    return [*words, *([f"on another GPU: as it is, it runs on {where}"] if where else [])]
+
+
+def _unplaced(diagnosis: Diagnosis) -> list[str]:
+    """What to say without a device: that one is needed, and where it would run."""
+    named = "the log names no GPU"
+    if diagnosis.gpu is not None:
+        named = f'the log\'s GPU "{diagnosis.gpu.text}" is not one known here'
+    where = capabilities_words(", ".join(diagnosis.runs_on))
+    on = f"vLLM {diagnosis.versions.manifest} runs it on {where}" if where else "it runs nowhere"
+    fits = capabilities_words(", ".join(diagnosis.fits))
+    theirs = f"; its reasons are those of {fits}" if fits else ""
+    return [f'say which GPU, with --gpu "RTX PRO 6000" or --arch 12.0: {named}{theirs}; {on}']
+
+
+def _unforced(diagnosis: Diagnosis, chosen: Mapping[Phase, str]) -> str:
+    return f"not forcing {diagnosis.error.backend}: {runs_words(chosen)}"
+
+
+def _runs(diagnosis: Diagnosis, case: Case) -> str:
+    """That the manifest has an answer although the engine had none."""
+    versions = diagnosis.versions
+    choices = {p: choice_of(case.resolution, p) for p in case.resolution.needed}
+    does = runs_words({phase: str(choice.backend) for phase, choice in choices.items()})
+    if any(choice.conditions for choice in choices.values()):
+        does += _IF_IT_FITS
+    if versions.differ is False:
+        return f"the manifest of vLLM {versions.manifest} refuses nothing here: {does}"
+    if versions.engine is not None and versions.differ:
+        step = f"vLLM {versions.engine.text} → {versions.manifest}"
+        return f"{step}, which has an answer as it is: {does}"
+    return f"vLLM {versions.manifest} has an answer as it is: {does}"
+
+
+def _other_version(diagnosis: Diagnosis) -> Iterator[str]:
+    """Yields whether the other version would start."""
+    other = diagnosis.other
+    if other is None:
+        return
+    step = f"vLLM {diagnosis.versions.manifest} → {other.manifest.version}"
+    if other.runs:
+        fits = "" if other.sure else _IF_IT_FITS
+        yield f"{step}, which has an answer as it is: {runs_words(other.chosen)}{fits}"
+    elif other.contradiction is not None:
+        yield f"{step} has no such layer: {other.contradiction}"
+    elif not diagnosis.runs:
+        yield f"{step} does not help: it has no backend either"
+
+
+def _next_failure(diagnosis: Diagnosis) -> Iterator[str]:
+    """Yields that the other phase of MLA would fail after the one that the error is about."""
+    case = diagnosis.case
+    if diagnosis.error.prefill and case and Phase.DECODE in case.resolution.missing:
+        yield "the error is about prefill; decode has no backend either, so both must be mended"
+
+
+# -- changes -------------------------------------------------------------------------------------
+
+
+def _remedy(found: Remedy, assumed: frozenset[str], manifest: Manifest) -> str:
+    made = " and ".join(_change(c, assumed, manifest) for c in found.changes)
+    return f"{made} {makes_words(found)}"
+
+
+def _change(change: Change, assumed: frozenset[str], manifest: Manifest) -> str:
+    """A change as an operator makes it: the flag that sets a field, the software a fact is of."""
+    if change.kind is Kind.INSTALL:
+        return _install(change, manifest)
+    flag = _flag_of(change) if change.kind is Kind.SETTING else None
+    if flag is None:
+        return change_words(change, assumed)
+    if change.after == UNSET:
+        return f"no {flag.name} (now {change.before})"
+    others = f" (or {', '.join(change.others[:_SHOWN])})" if change.others else ""
+    return f"{flag.name} {change.after}{others} instead of {change.before}"
+
+
+def _flag_of(change: Change) -> Flag | None:
+    """The flag that takes a field's value as it is."""
+    for flag in table().setters(change.field):
+        if flag.kind == "flag" and flag.sets[change.field] in ("value", "dtype"):
+            return flag
+    return None
+
+
+def _install(change: Change, manifest: Manifest) -> str:
+    if manifest.facts.get(change.field) != "boolean":
+        return f"installing {change.field} {change.after} (now {change.before})"
+    told = manifest.fact_words.get(change.field, "").rstrip(".")
+    if not told:
+        return f"software with which {change.field} is true"
+    first, _, rest = told.partition(" ")
+    told = f"{first.lower()} {rest}" if first in ("A", "An", "The") else told
+    return f"installing software so that {told} ({change.field} is false now)"
