@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping
 
 from selector.changes.case import Case, choice_of
 from selector.changes.search import Change, Kind, Remedy
-from selector.fields import UNSET
+from selector.fields import UNSET, close_matches
 from selector.manifest import Manifest
 from selector.report.failure import change_words, makes_words, runs_words
 from selector.report.refusals import no_platform
-from selector.report.wording import capabilities_words
+from selector.report.wording import capabilities_words, listed
+from selector.serving.between import public
 from selector.serving.diagnosis import Diagnosis
 from selector.serving.flags import Flag, table
 from selector.values import Phase
@@ -28,17 +29,39 @@ def advice(diagnosis: Diagnosis, manifest: Manifest) -> list[str]:
         return [f"no answer: {diagnosis.contradiction}"]
     if diagnosis.case is None:
         return _unplaced(diagnosis)
-    where = capabilities_words(", ".join(diagnosis.runs_on))
+    nowhere = no_platform(diagnosis.case)
+    if nowhere is not None:
+        version = diagnosis.versions.manifest
+        return [f"the manifest of vLLM {version} cannot answer: {nowhere}"]
     free = [_unforced(diagnosis, diagnosis.unforced)] if diagnosis.unforced else []
     newer = [*_other_version(diagnosis)]
+    unnamed = [*_no_such_backend(diagnosis, manifest)]
     if diagnosis.runs:
-        return [_runs(diagnosis, diagnosis.case), *free, *newer]
+        runs = [_runs(diagnosis, diagnosis.case)]
+        first = [*free, *runs] if _unsaid(diagnosis) else [*runs, *free]
+        return [*unnamed, *first, *newer]
     assumed = diagnosis.case.assumed
-    words = [*free, *(_remedy(r, assumed, manifest) for r in diagnosis.remedies), *newer]
-    if not words:
-        words = [no_platform(diagnosis.case) or "no setting that was tried helps"]
+    words = [*unnamed, *free, *(_remedy(r, assumed, manifest) for r in diagnosis.remedies), *newer]
     words += _next_failure(diagnosis)
-    return [*words, *([f"on another GPU: as it is, it runs on {where}"] if where else [])]
+    where = capabilities_words(", ".join(diagnosis.runs_on))
+    elsewhere = [f"on another GPU: as it is, it runs on {where}"] if where else []
+    return [*(words or ["no setting that was tried helps"]), *elsewhere]
+
+
+def _unsaid(diagnosis: Diagnosis) -> list[str]:
+    """Fields that the engine refused and whose values the log does not say."""
+    codes = [code for one in diagnosis.candidates for code in one.undecided]
+    names = dict.fromkeys(code.lower() for code in codes if code.isupper())
+    return [name for name in names if name not in diagnosis.question.layer.fields]
+
+
+def _no_such_backend(diagnosis: Diagnosis, manifest: Manifest) -> Iterator[str]:
+    """Yields that what was forced is no backend of the version."""
+    name = diagnosis.error.backend
+    if diagnosis.error.kind == "forced" and name is not None and name not in manifest.entries:
+        near = close_matches(name, manifest.entries, 0.7)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        yield f"{name} is no backend of vLLM {diagnosis.versions.manifest}{hint}"
 
 
 def _unplaced(diagnosis: Diagnosis) -> list[str]:
@@ -62,12 +85,17 @@ def _runs(diagnosis: Diagnosis, case: Case) -> str:
     versions = diagnosis.versions
     choices = {p: choice_of(case.resolution, p) for p in case.resolution.needed}
     does = runs_words({phase: str(choice.backend) for phase, choice in choices.items()})
-    if any(choice.conditions for choice in choices.values()):
+    if unsaid := _unsaid(diagnosis):
+        verb = "fits" if len(unsaid) == 1 else "fit"
+        does += (
+            f", if {listed(unsaid, 'and')} {verb}: say with --set {unsaid[0]}=…, the log does not"
+        )
+    elif any(choice.conditions for choice in choices.values()):
         does += _IF_IT_FITS
     if versions.differ is False:
         return f"the manifest of vLLM {versions.manifest} refuses nothing here: {does}"
     if versions.engine is not None and versions.differ:
-        step = f"vLLM {versions.engine.text} → {versions.manifest}"
+        step = f"vLLM {public(versions.engine.text)} → {versions.manifest}"
         return f"{step}, which has an answer as it is: {does}"
     return f"vLLM {versions.manifest} has an answer as it is: {does}"
 

@@ -36,7 +36,7 @@ from selector.report.wording import (
     reasons,
     with_separators,
 )
-from selector.serving.between import Across, View
+from selector.serving.between import Across, View, public
 from selector.serving.comparison import Compared
 from selector.serving.diagnosis import Diagnosis
 from selector.serving.log import EngineError, Told
@@ -177,12 +177,13 @@ def _version(diagnosis: Diagnosis) -> Iterator[Line]:
     if versions.engine is None:
         words = f"the log does not say its version; the manifest is of {versions.manifest}"
     elif versions.differ:
-        words = f"the log is of {versions.engine.text}, the manifest of {versions.manifest}"
+        theirs = public(versions.engine.text)
+        words = f"the log is of {theirs}, the manifest of {versions.manifest}"
         words += f" (known here: {known})"
     else:
         words = "the log's reasons are not those of its version: was something changed or added?"
     if diagnosis.only_other_version:
-        theirs = versions.engine.text if versions.engine else "its version"
+        theirs = public(versions.engine.text) if versions.engine else "its version"
         words += f"; where reasons differ, only a manifest of {theirs} could tell"
     yield line("  ", warn("version"), "  ", words, hang=11)
 
@@ -258,7 +259,8 @@ def _standing(one: Compared, manifest: Manifest) -> Part:
     unsaid = list(dict.fromkeys(c.field for c in one.conditions if c not in software))
     words = [*conditions_words(software)]
     if unsaid:
-        words.append(f"{listed(unsaid, 'and')} fit, of which the log says too little")
+        verb = "fits" if len(unsaid) == 1 else "fit"
+        words.append(f"{listed(unsaid, 'and')} {verb}, of which the log says too little")
     return f"eligible if {' and '.join(words)}"
 
 

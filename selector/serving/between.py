@@ -16,7 +16,7 @@ from selector.serving.comparison import names_in, phase_of
 from selector.serving.log import EngineError
 from selector.values import ManifestRef, Outcome, Phase, Rejection, Verdict
 
-__all__ = ["Across", "Moved", "View", "across", "are_same", "known_versions"]
+__all__ = ["Across", "Moved", "View", "across", "are_same", "known_versions", "public"]
 
 
 class View(msgspec.Struct, frozen=True):
@@ -85,9 +85,17 @@ def known_versions(manifest: Manifest) -> dict[str, Path]:
 def are_same(one: str, other: str) -> bool:
     """Whether two versions are the same but for what a build adds behind a ``+``."""
     try:
-        return Version(Version(one).public) == Version(Version(other).public)
+        return Version(public(one)) == Version(public(other))
     except InvalidVersion:
         return one == other
+
+
+def public(version: str) -> str:
+    """A version without what a build adds behind a ``+``; text that is none, as it is."""
+    try:
+        return Version(version).public
+    except InvalidVersion:
+        return version
 
 
 def across(

@@ -30,6 +30,8 @@ __all__ = ["Compared", "compare", "names_in", "phase_of", "same_reasons"]
 
 _OWN = frozenset(Code)
 _PREFILL = "_MLA_PREFILL"
+_VALUES = ("head_size", "dtype", "kv_cache_dtype", "block_size", "attn_type")
+"""Fields that a refusal speaks of without their values."""
 
 
 class Compared(msgspec.Struct, frozen=True):
@@ -92,6 +94,7 @@ def compare(
             manifest,
             judged.get(name),
             really.get(name),
+            frozenset() if claimed is None else frozenset(claimed.inquiry.layer.fields),
         )
         for name in names
     )
@@ -146,6 +149,7 @@ def _compared(
     manifest: Manifest,
     judged: Candidate | None,
     really: Candidate | None,
+    told_of: frozenset[str],
 ) -> Compared:
     told = dict.fromkeys(r.code or r.text for r in said)
     if name not in manifest.entries:
@@ -157,7 +161,8 @@ def _compared(
     stated = [r.code for r in verdict.rejections if r.code not in _OWN]
     missing = [r.code for r in verdict.rejections if r.code in (Code.NOT_INSTALLED, Code.VERSION)]
     both = tuple(code for code in told if code in (*stated, *missing))
-    open_fields = {c.field.upper() for c in verdict.conditions} | _unknown(verdict, said)
+    unsaid = {name.upper() for name in _VALUES if name not in told_of}
+    open_fields = {c.field.upper() for c in verdict.conditions} | _unknown(verdict, said) | unsaid
     undecided = tuple(c for c in told if c not in both and c in open_fields)
     return Compared(
         backend=name,

@@ -134,7 +134,7 @@ def diagnose(
     """
     manifest = selector.manifest
     said = given or Given()
-    question = question_of(error, log, manifest.vocabulary, said.fields)
+    question = question_of(error, log, manifest, said.fields)
     found = None if device is not None else device_of(error, log)
     where = device if found is None else found[0]
     plain = Diagnosis(
@@ -183,13 +183,13 @@ def _other(
     manifest, error = other.manifest, found.error
     facts = {name: value for name, value in said.facts.items() if name in manifest.facts}
     known = msgspec.structs.replace(said, facts=facts)
-    question = question_of(error, log, manifest.vocabulary, said.fields)
+    question = question_of(error, log, manifest, said.fields)
     inquiry = _inquiry(error, question, manifest, found.device, known, log)
     try:
         truth = Case(inquiry, inquiry.resolve(other), planning=True)
     except AttnselError as refused:
         return Across(manifest.ref, contradiction=str(refused))
-    claims = _claims_of(selector)
+    claims = _claims_of(other)
     claimed = Case(inquiry, inquiry.resolve(claims), planning=True, as_claimed=True)
     if found.claimed is None:
         return None
@@ -291,7 +291,10 @@ def _reordered(found: Remedy, plain: Diagnosis) -> Remedy:
 
 
 def _says_too(one: Remedy, other: Remedy) -> bool:
-    """Whether the first names the other's single change among its further values."""
+    """Whether the first makes the other idle: fewer changes of the same, or the same value."""
+    fields, others = ({change.field for change in r.changes} for r in (one, other))
+    if fields < others:
+        return True
     if one.backends != other.backends or (len(one.changes), len(other.changes)) != (1, 1):
         return False
     first, second = one.changes[0], other.changes[0]

@@ -131,13 +131,13 @@ class _Reader:
         marked = has_mark(raw, (earlier for _, earlier in self._before))
         of_startup = is_of_startup(raw)
         near = of_startup or self._startup_pending or self._startup.goes_on
-        beside = not marked and is_near(raw)
+        beside = is_near(raw)
         if marked or self._pending or self._drafts or near or beside:
             lines = clean_line(number, raw)
             if near:
                 self._read_startup(lines)
             if beside:
-                self._read_beside(lines)
+                self._read_beside(lines, marked)
             for place, line in enumerate(lines):
                 if marked or self._pending:
                     self._find_marks(line, lines[max(0, place - 2) : place])
@@ -169,12 +169,12 @@ class _Reader:
         found = found or [error for _, error in beside]
         return tuple(sorted(found, key=lambda error: error.line))[:_MOST_ERRORS]
 
-    def _read_beside(self, lines: list[Line]) -> None:
+    def _read_beside(self, lines: list[Line], marked: bool) -> None:
         """Reads what one backend says by itself, and keeps errors that nothing here reads."""
         for line in lines:
             older = read_older(line.text)
             if older is None:
-                said = strange(line.text)
+                said = None if marked else strange(line.text)
                 if said is not None and len(self._strange) < _MOST_STRANGE:
                     self._strange.setdefault(said, Told(said, line.number))
             elif older.text in self._older:

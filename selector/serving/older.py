@@ -158,14 +158,21 @@ _RAISED = re.compile(r"(?:Error|Exception|Assertion failed)\s*:\s*$")
 _STRANGE = re.compile(
     r"(?:\w{0,80}Error|\w{0,80}Exception|Assertion failed)\s*:\s.{0,400}?"
     r"(?:attention|attn\b|flash|sinks?\b|head[ _-]?(?:size|dim)|kv[ _-]?cache|\bmla\b"
-    r"|block size)",
+    r"|block size|backend (?:is|only|does|requires))",
     re.IGNORECASE,
 )
 _ENGINES = (
     (re.compile(r"memory_efficient_attention|xformers"), "xformers"),
-    (re.compile(r"TensorRT-LLM|TRT-?LLM|tensorrt_llm", re.IGNORECASE), "TensorRT-LLM"),
+    (re.compile(r"TensorRT-LLM|TRT-LLM|tensorrt_llm", re.IGNORECASE), "TensorRT-LLM"),
     (re.compile(r"sglang", re.IGNORECASE), "SGLang"),
     (re.compile(r"diffusers"), "Diffusers"),
+)
+_HINTS = (
+    (
+        re.compile(r"No common block size for"),
+        "backends of two kinds of layers have no page size in common: give another --block-size, "
+        "or force another backend for one of them",
+    ),
 )
 _LONGEST = 300
 
@@ -194,11 +201,14 @@ def read_older(text: str) -> Older | None:
 
 
 def strange(text: str) -> str | None:
-    """An error about attention that nothing here reads, and whose it seems to be."""
+    """An error about attention that cannot be answered here, and whose it seems to be."""
     found = _STRANGE.search(text)
     if found is None and "No operator found for" not in text:
         return None
     said = text[found.start() if found else 0 :].strip()[:_LONGEST]
+    hint = next((words for pattern, words in _HINTS if pattern.search(text)), None)
+    if hint is not None:
+        return f"{said} ({hint})"
     whose = next((name for pattern, name in _ENGINES if pattern.search(text)), None)
     return f"{said} ({whose}'s; no manifest of it is here)" if whose else said
 
