@@ -64,6 +64,7 @@ _SIGNS = (
 
 _LONGEST_COMMAND = 16_384
 _MOST_UNREAD = 20
+_MOST_STATEMENTS = 64
 
 _VERSIONS = (
     re.compile(r"vLLM API server version\s+v?([0-9][\w.+!-]{0,80})"),
@@ -120,6 +121,7 @@ class Startup:
         self._settings: dict[str, tuple[int, Stated]] = {}
         self._command: list[str] = []
         self._command_line = 0
+        self._statements = 0
 
     @property
     def version(self) -> Told | None:
@@ -166,8 +168,13 @@ class Startup:
             self._read_command(_from_variables(line.text, found))
 
     def read_arguments(self, text: str, line: int) -> None:
-        """Reads what ``non-default args: {…}`` or ``args: Namespace(…)`` hold, each by itself."""
+        """Reads what ``non-default args: {…}`` or ``args: Namespace(…)`` hold, each by itself.
+
+        Every process may say it once; what is said first counts.
+        """
         self.shows_command = True
+        if self._is_enough():
+            return
         for name, told in read_pairs(text, deepest=0).items():
             value = read_data(told)
             if value is None:
@@ -194,6 +201,11 @@ class Startup:
     def _keep(self, name: str, rank: int, told: Told) -> None:
         if name not in self._found or rank < self._found[name][0]:
             self._found[name] = (rank, told)
+
+    def _is_enough(self) -> bool:
+        """Counts a statement of settings; a log has one of each process, and sentences."""
+        self._statements += 1
+        return self._statements > _MOST_STATEMENTS
 
     def _leave(self, text: str, line: int) -> None:
         told = Told(one_line(text), line)
@@ -238,6 +250,8 @@ class Startup:
     def _finish_command(self) -> None:
         text = "\n".join(self._command).rstrip("\\")
         self._command = []
+        if self._is_enough():
+            return
         try:
             variables, words = split_line(text)
             command = read_command(words, variables)
