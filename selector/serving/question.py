@@ -121,7 +121,9 @@ def _kind(error: EngineError, manifest: Manifest) -> dict[str, Value | Domain]:
     entry = manifest.entries.get(error.backend or "")
     if entry is None or error.kind != "forced" or not error.complete or not error.reasons:
         return {}
-    return {"mla": entry.mla, "sparse": entry.sparse}
+    said = {r.code for reasons in error.reasons.values() for r in reasons}
+    kind = {"mla": entry.mla, "sparse": entry.sparse}
+    return {name: value for name, value in kind.items() if name.upper() not in said}
 
 
 def _implied(error: EngineError) -> dict[str, Value | Domain]:
