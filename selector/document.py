@@ -407,7 +407,7 @@ class _Builder:
             return None
         if text.lower() in ("true", "false"):
             return text.lower() == "true"
-        if re.fullmatch(r"[-+]?(0|[1-9][0-9]{0,17})", text):
+        if _WHOLE.fullmatch(text):
             return int(text)
         if trap := _trap(text):
             message, fix = trap
@@ -426,11 +426,17 @@ def _children(node: Mapping | Sequence) -> Iterator[Any]:
     return iter(node.values() if isinstance(node, Mapping) else node)
 
 
+_WHOLE = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})")
+_SWITCHES = ("yes", "no", "on", "off", "y", "n")
+
+
 def _trap(text: str) -> tuple[str, str] | None:
     """What is wrong with a plain scalar that YAML versions read differently, if anything."""
+    if text[0] not in "-+.0123456789" and text.lower() not in _SWITCHES:
+        return None  # nearly all of a manifest
     shown = _cut(text)
     quoted = f'write "{shown}"'
-    if text.lower() in ("yes", "no", "on", "off", "y", "n"):
+    if text.lower() in _SWITCHES:
         meant = "true" if text.lower() in ("yes", "on", "y") else "false"
         return f"{shown} is a boolean in YAML 1.1 and text in 1.2", f'write {meant} or "{shown}"'
     if re.fullmatch(r"[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9]*)?", text):
