@@ -57,12 +57,18 @@ class Engine(msgspec.Struct, frozen=True):
 
 
 class Question(msgspec.Struct, frozen=True):
-    """What a preflight is asked, beside the command."""
+    """What a preflight is asked, beside the command.
+
+    Attributes:
+        draft: the drafter's model, when it has one that could be read.
+        no_draft: why it could not.
+    """
 
     model: Model
     device: Device
     engine: Engine
     draft: Model | None = None
+    no_draft: str = ""
 
 
 class Judged(msgspec.Struct, frozen=True):
@@ -98,7 +104,7 @@ def judge(command: Command, asked: Question, *, hasty: bool = False) -> Judgemen
         hasty: stop at the first refusal.
     """
     words = asked.engine.truth.manifest.vocabulary
-    parts = parts_of(command, asked.model, words, asked.draft)
+    parts = parts_of(command, asked.model, words, asked.device, asked.draft, asked.no_draft)
     refusals = [*_refused_words(command), *_refused_ranks(command), *parts.refusals]
     notes = [*command.notes, *parts.notes, *_kind_notes(command)]
     judged: list[Judged] = []
