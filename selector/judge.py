@@ -216,11 +216,23 @@ def _remembered(
 
 
 def _weigh(rule: _Rule, source: str, asked: Question) -> _Heard:
-    return (
-        _weigh_constraint(rule, asked)
-        if isinstance(rule, Constraint)
-        else _weigh_field(rule, source, asked)
-    )
+    if isinstance(rule, Constraint):
+        return _weigh_constraint(rule, asked)
+    only = rule.rules[0]
+    if len(rule.rules) == 1 and not only.when.tests and not only.result.allowed.bounds:
+        values = asked.plain((only.result.field,))
+        if values is not None:
+            return _weigh_value(rule, source, asked.vocabulary, values[0])
+    return _weigh_field(rule, source, asked)
+
+
+@lru_cache(1 << 15, typed=True)  # layers differ in few fields
+def _weigh_value(
+    accepted: FirstMatch[Test], source: str, vocabulary: Vocabulary, value: Value | None
+) -> _Heard:
+    """What a set says that is the same for all questions."""
+    known = {} if value is None else {accepted.rules[0].result.field: value}
+    return _weigh_field(accepted, source, Question(vocabulary, known))
 
 
 def _weigh_constraint(rule: Constraint, asked: Question) -> _Heard:
