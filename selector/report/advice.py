@@ -19,6 +19,14 @@ from selector.values import Phase
 __all__ = ["advice"]
 
 _IF_IT_FITS = ", if the rest of the layer fits, which the log does not say"
+_NO_CACHE = (None, UNSET, "auto")
+_TRIED = {
+    "kv_cache_dtype": "--kv-cache-dtype {dtype}",
+    "block_size": "no --block-size",
+    "dtype": "another --dtype",
+}
+"""Settings that a backend may be refused for alone, and what to give instead."""
+
 _SHOWN = 3
 """So many further values of a setting are named."""
 
@@ -36,16 +44,18 @@ def advice(diagnosis: Diagnosis, manifest: Manifest) -> list[str]:
     free = [_unforced(diagnosis, diagnosis.unforced)] if diagnosis.unforced else []
     newer = [*_other_version(diagnosis)]
     unnamed = [*_no_such_backend(diagnosis, manifest)]
+    asides = [*_asides(diagnosis, manifest)]
     if diagnosis.runs:
         runs = [_runs(diagnosis, diagnosis.case)]
         first = [*free, *runs] if _unsaid(diagnosis) else [*runs, *free]
-        return [*unnamed, *first, *newer]
+        return [*unnamed, *first, *newer, *asides]
     assumed = diagnosis.case.assumed
     words = [*unnamed, *free, *(_remedy(r, assumed, manifest) for r in diagnosis.remedies), *newer]
-    words += _next_failure(diagnosis)
     where = capabilities_words(", ".join(diagnosis.runs_on))
     elsewhere = [f"on another GPU: as it is, it runs on {where}"] if where else []
-    return [*(words or ["no setting that was tried helps"]), *elsewhere]
+    of = "MLA prefill" if diagnosis.error.prefill else "it"
+    words = [*words, *asides] or [f"no setting that was tried helps {of}"]
+    return [*words, *_next_failure(diagnosis), *elsewhere]
 
 
 def _unsaid(diagnosis: Diagnosis) -> list[str]:
@@ -119,7 +129,34 @@ def _next_failure(diagnosis: Diagnosis) -> Iterator[str]:
     """Yields that the other phase of MLA would fail after the one that the error is about."""
     case = diagnosis.case
     if diagnosis.error.prefill and case and Phase.DECODE in case.resolution.missing:
-        yield "the error is about prefill; decode has no backend either, so both must be mended"
+        yield "the error is about MLA prefill; decode has no backend either, and would fail next"
+
+
+def _asides(diagnosis: Diagnosis, manifest: Manifest) -> Iterator[str]:
+    """Yields what the log itself hints at, beyond what the manifest answers."""
+    layer = diagnosis.question.layer
+    cache = layer.get("kv_cache_dtype")
+    if layer.get("attn_type") in ("encoder", "encoder_only") and cache not in _NO_CACHE:
+        yield (
+            f"an encoder layer keeps no KV cache, so kv_cache_dtype {cache} says nothing to it: "
+            "leave --kv-cache-dtype away where that is refused"
+        )
+    entry = manifest.entries.get(diagnosis.error.backend or "")
+    forced = entry if diagnosis.error.kind == "forced" else None
+    if forced is not None and forced.mla and layer.get("mla") is False:
+        yield (
+            f"{forced.name} serves MLA only and this layer has none: is it the drafter's? "
+            "--speculative-config.attention_backend gives it its own"
+        )
+    for one in diagnosis.candidates:
+        fields = [str(reason.code).lower() for reason in one.said]
+        if not one.known and fields and set(fields) <= set(_TRIED):
+            values = listed([f"{name} {layer.get(name)}" for name in dict.fromkeys(fields)], "and")
+            flags = dict.fromkeys(_TRIED[name].format(dtype=layer.get("dtype")) for name in fields)
+            yield (
+                f"{one.backend}, which the manifest lacks, was refused for {values} alone: "
+                f"try {listed(list(flags), 'and')}"
+            )
 
 
 # -- changes -------------------------------------------------------------------------------------

@@ -90,10 +90,8 @@ def _block(diagnosis: Diagnosis, manifest: Manifest, places: Places) -> list[Lin
         rows = [_candidate(c, diagnosis, refusals) for c in diagnosis.candidates]
         lines += [BLANK, line("  ", strong("candidates"), "  ", refusals.legend)]
         lines += grid(rows, indent=4, gap=2)
-    if diagnosis.provenance:
-        told: list[list[Part]] = [
-            [f"{p.field} {p.value}", _whence(p)] for p in diagnosis.provenance
-        ]
+    if shown := [p for p in diagnosis.provenance if _matters(p, diagnosis)]:
+        told: list[list[Part]] = [[f"{p.field} {p.value}", _whence(p)] for p in shown]
         lines += [BLANK, line("  ", strong("where values came from")), *grid(told, 4, 2)]
     return lines
 
@@ -173,13 +171,13 @@ def _version(diagnosis: Diagnosis) -> Iterator[Line]:
     versions = diagnosis.versions
     if versions.differ is False and not diagnosis.differs:
         return
-    known = listed(versions.known, "and") or "none"
+    others = [version for version in versions.known if version != versions.manifest]
     if versions.engine is None:
         words = f"the log does not say its version; the manifest is of {versions.manifest}"
     elif versions.differ:
         theirs = public(versions.engine.text)
         words = f"the log is of {theirs}, the manifest of {versions.manifest}"
-        words += f" (known here: {known})"
+        words += f" (known too: {listed(others, 'and')})" if others else ""
     else:
         words = "the log's reasons are not those of its version: was something changed or added?"
     if diagnosis.only_other_version:
@@ -230,8 +228,9 @@ def _candidate(one: Compared, diagnosis: Diagnosis, refusals: Refusals) -> list[
             parts.append(warn("not in the manifest"))
         return [one.backend, joined(parts or [faint("no reason given")])]
     case = diagnosis.claimed
-    for rejection in one.rejections:
-        mark = warn("only in the manifest: ") if rejection.code in one.only_manifest else ""
+    for place, rejection in enumerate(one.rejections):
+        marked = rejection.code in one.only_manifest and (one.said or not place)
+        mark = warn("only in the manifest: ") if marked else ""
         parts += [line(mark, words) for words in refusals.reasons(case, [rejection])]
     if not one.rejections:
         parts.append(_standing(one, refusals.manifest))
@@ -265,6 +264,15 @@ def _standing(one: Compared, manifest: Manifest) -> Part:
 
 
 # -- where values came from ----------------------------------------------------------------------
+
+
+def _matters(one: Provenance, diagnosis: Diagnosis) -> bool:
+    """Whether it is worth a line: a dtype that nobody gave and nothing refuses is not."""
+    refused = {
+        *(r.field for c in diagnosis.candidates for r in c.rejections),
+        *((r.code or "").lower() for c in diagnosis.candidates for r in c.said),
+    }
+    return one.field != "dtype" or one.sure or one.field in refused
 
 
 def _whence(one: Provenance) -> str:

@@ -51,7 +51,7 @@ def test_first_what_to_do_then_what_was_asked(run: Run, tmp_path: Path) -> None:
     assert "kv_cache_dtype fp8_ds_mla" in lines[asked + 1]
     assert any(line.split() == ["FLASH_ATTN", *line.split()[1:]] for line in lines)
     assert "only in the manifest" in ran.out
-    assert "probably the target model's" in lines[-2]
+    assert "probably the target model's" in lines[-2] + lines[-1]
 
 
 def test_both_marks_are_shown(run: Run, tmp_path: Path) -> None:
@@ -82,6 +82,41 @@ def test_without_a_gpu_it_says_how_to_name_one(run: Run) -> None:
     first = " ".join(ran.out.partition("\n\n")[0].split())
     assert first.startswith("say which GPU, with --gpu")
     assert "its reasons are those of 7.0–8.9" in first
+
+
+def test_an_error_about_mla_prefill_says_which_phase_fails(run: Run) -> None:
+    path = LOGS / "mla_prefill.log"
+    given = ("--log", path, "--arch", "9.0", "--set", "qk_nope_head_dim=100")
+    first, second, *_ = run("explain", *given).out.splitlines()
+    assert (first, second) == ("no setting that was tried helps MLA prefill", "")
+    both = run("explain", *given, "--set", "kv_cache_dtype=fp8_inc").out.splitlines()
+    assert both[0] == first
+    assert both[1].strip().startswith("or  the error is about MLA prefill; decode has no backend")
+
+
+def test_software_that_lacks_is_said_in_words(run: Run) -> None:
+    ran = run("explain", "--log", LOGS / "docker_json.log")
+    assert ran.out.startswith("installing software so that FlashInfer has sparse MLA for 12.x (")
+    assert "makes FLASHINFER_MLA_SPARSE_SM120 the choice" in " ".join(ran.out.split())
+
+
+def test_a_name_that_is_no_backend_is_said_to_be_none(run: Run, tmp_path: Path) -> None:
+    text = "ValueError: Unknown attention backend: 'FLASHINFERR'. Valid options are: FLASHINFER\n"
+    ran = run("explain", "--log", written(tmp_path, text), "--arch", "9.0")
+    first = "FLASHINFERR is no backend of vLLM 0.33.0; did you mean FLASHINFER?"
+    assert ran.out.startswith(first)
+
+
+def test_what_is_not_understood_is_shown(run: Run, tmp_path: Path) -> None:
+    strange = "[TensorRT-LLM][ERROR] Assertion failed: attention sinks only on SM90\n"
+    ran = run("explain", "--log", written(tmp_path, strange))
+    assert ran.code == 2
+    assert "line 1 is not understood: Assertion failed: attention sinks only on SM90" in (
+        ran.complaint
+    )
+    ran = run("explain", "--log", written(tmp_path, NONE + strange), "--arch", "9.0")
+    assert "not understood" in ran.out
+    assert ran.out.rstrip().splitlines()[-1].split()[:2] == ["line", "2"]
 
 
 def test_each_error_gets_an_answer(run: Run, tmp_path: Path) -> None:
