@@ -254,6 +254,8 @@ class _Search:
             refused = self._refusal(inquiry, goal)
             if refused == []:
                 return steps
+            if not steps and any(self._is_final(*one) for one in refused or []):
+                return None
             if len(steps) == _MOST_CHANGES:
                 continue
             for step in self._steps(inquiry, refused or []):
@@ -267,6 +269,19 @@ class _Search:
                     cost = own, asked, len(longer), len(seen)
                     heappush(queue, (*cost, longer, step.option.apply(inquiry)))
         return None
+
+    def _is_final(self, phase: Phase, rejection: Rejection) -> bool:
+        """Whether a set that is the same for all questions refuses what nobody can change.
+
+        A field that the layer does not state can follow from others, which can be changed.
+        """
+        name = rejection.field or ""
+        accepted = self.entry.phases[phase].accepts.get(name)
+        if accepted is None or rejection.code != name.upper() or len(accepted.rules) > 1:
+            return False
+        stated = name in ("platform", "capability") or name in self.start.layer.fields
+        same = accepted.reads == (name,)
+        return stated and same and immovable(rejection, self.selector.manifest, self.start)
 
     def _steps(
         self, inquiry: Inquiry, refused: Sequence[tuple[Phase, Rejection]]

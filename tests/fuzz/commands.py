@@ -267,7 +267,7 @@ def _given(dice: random.Random, *, odd: float) -> list[str]:
     row = dice.choice(_rows())
     name = dice.choice([*row.spellings, *row.negations[:1]])
     if dice.random() < 0.05:
-        name = name[: dice.randrange(3, len(name) + 1)]
+        name = name[: dice.randrange(2, len(name) + 1)]
     elif dice.random() < 0.1:
         name = name.replace("-", "_") if name.startswith("--") else name
         name = f"--{name[2:]}" if name.startswith("__") else name

@@ -106,6 +106,8 @@ class Tally:
     def add(self, number: int, kind: str, shown: str, outcome: Outcome, broken: str = "") -> None:
         """Counts one run; ``broken`` says which law it breaks."""
         self.counts[kind] += 1
+        if (number + 1) % 1000 == 0:
+            print(f"{number + 1:,} {self.what}", flush=True)
         self.slowest = sorted([*self.slowest, (outcome.took_s, number, shown)], reverse=True)[:5]
         if outcome.trouble or broken:
             self.failures.append((number, shown, outcome.trouble or broken))
