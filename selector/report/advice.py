@@ -176,7 +176,8 @@ def _change(change: Change, assumed: frozenset[str], manifest: Manifest) -> str:
         return change_words(change, assumed)
     if change.after == UNSET:
         return f"no {flag.name} (now {change.before})"
-    others = f" (or {', '.join(change.others[:_SHOWN])})" if change.others else ""
+    named = [value for value in change.others if value != UNSET][:_SHOWN]
+    others = f" (or {', '.join(named)})" if named else ""
     return f"{flag.name} {change.after}{others} instead of {change.before}"
 
 

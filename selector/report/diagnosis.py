@@ -87,9 +87,17 @@ def _block(diagnosis: Diagnosis, manifest: Manifest, places: Places) -> list[Lin
         *_between(diagnosis, places),
     ]
     if diagnosis.candidates:
-        rows = [_candidate(c, diagnosis, refusals) for c in diagnosis.candidates]
+        folded = [c.backend for c in diagnosis.candidates if _is_of_other_layers(c, diagnosis)]
+        rows = [
+            _candidate(c, diagnosis, refusals)
+            for c in diagnosis.candidates
+            if c.backend not in folded
+        ]
         lines += [BLANK, line("  ", strong("candidates"), "  ", refusals.legend)]
         lines += grid(rows, indent=4, gap=2)
+        if folded:
+            words = f"for another kind of layer, and not in the log: {', '.join(folded)}"
+            lines.append(line("    ", faint(words), hang=4))
     if shown := [p for p in diagnosis.provenance if _matters(p, diagnosis)]:
         told: list[list[Part]] = [[f"{p.field} {p.value}", _whence(p)] for p in shown]
         lines += [BLANK, line("  ", strong("where values came from")), *grid(told, 4, 2)]
@@ -123,6 +131,9 @@ def _layer(diagnosis: Diagnosis, manifest: Manifest) -> Line:
     if mla is not None or sparse is not None:
         parts.append(kind_words(mla is True, sparse is True))
     names = [n for n in fields if n in layer.fields and n not in (*_FIRST, "mla", "sparse")]
+    twins = {n for n in names if n.startswith("config_")}
+    twins = {n for n in twins if layer.get(n.removeprefix("config_")) == layer.get(n)}
+    names = [n for n in names if n not in twins]
     for name in (*_FIRST, *names):
         value = layer.get(name)
         if value is None:
@@ -217,6 +228,16 @@ def _view(view: View, case: Case) -> str:
 
 
 # -- who refused it ------------------------------------------------------------------------------
+
+
+def _is_of_other_layers(one: Compared, diagnosis: Diagnosis) -> bool:
+    """Whether neither the log speaks of it, nor would the manifest ask it for such a layer."""
+    return (
+        bool(diagnosis.error.reasons)
+        and not one.said
+        and one.backend != diagnosis.error.backend
+        and any(r.field in ("mla", "sparse") for r in one.rejections)
+    )
 
 
 def _candidate(one: Compared, diagnosis: Diagnosis, refusals: Refusals) -> list[Part]:
