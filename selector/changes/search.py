@@ -8,6 +8,7 @@ model as it is, then those with the fewest changes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from heapq import heappop, heappush
 from types import MappingProxyType
 
@@ -212,6 +213,11 @@ class _Search:
                 return self._way(steps, goal, tuple(p for p in served if p not in goal))
         return self._way((), (), self.needed)
 
+    @cached_property
+    def _at_start(self) -> Resolution:
+        """The answer before any change, which every goal begins with."""
+        return self.start.resolve(self.selector)
+
     def _forced(self, inquiry: Inquiry) -> Inquiry:
         """The inquiry about this entry alone; denials of others do not concern it."""
         deny = {n: why for n, why in inquiry.policy.deny.items() if n == self.entry.name}
@@ -303,7 +309,7 @@ class _Search:
     ) -> list[tuple[Phase, Rejection]] | None:
         """What still refuses the entry in these phases; ``None`` when no such layer can exist."""
         try:
-            answer = inquiry.resolve(self.selector)
+            answer = self._at_start if inquiry is self.start else inquiry.resolve(self.selector)
         except AttnselError:
             return None
         verdicts = [(phase, verdict_of(answer.candidates[0], phase)) for phase in goal]
