@@ -20,7 +20,16 @@ import yaml
 
 from selector.values import Finding, Position, Severity
 
-__all__ = ["LIMITS", "Document", "Limits", "Mapping", "Sequence", "read_document", "read_text"]
+__all__ = [
+    "LIMITS",
+    "Document",
+    "Limits",
+    "Mapping",
+    "Sequence",
+    "read_bytes",
+    "read_document",
+    "read_text",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +130,17 @@ def read_document(path: Path, limits: Limits = LIMITS) -> Document:
     Raises:
         OSError: the file cannot be opened (missing, a directory, no permission).
     """
+    return read_text(read_bytes(path, limits), str(path), limits)
+
+
+def read_bytes(path: Path, limits: Limits = LIMITS) -> bytes:
+    """The bytes of a file, of one that is too large a few more than are allowed.
+
+    Raises:
+        OSError: the file cannot be opened (missing, a directory, no permission).
+    """
     with path.open("rb") as stream:
-        data = stream.read(limits.size_bytes + 1)
-    return read_text(data, str(path), limits)
+        return stream.read(limits.size_bytes + 1)
 
 
 def read_text(data: bytes | str, file: str, limits: Limits = LIMITS) -> Document:
