@@ -5,7 +5,7 @@ TORCH ?= torch==2.13.0
 BIN := .venv/bin
 
 RECORDED ?= $(firstword $(wildcard ../shared/oracle) tests/parity)
-.PHONY: demo test check coverage format models parity schemas readme build clean
+.PHONY: demo test check coverage fuzz bench format models parity schemas readme build clean
 
 demo: .venv/installed
 	$(BIN)/attnsel resolve --gpu "RTX PRO 6000" --model glm-5.2-fp8 --set tp=8,pp=2 --query-len 3300
@@ -24,6 +24,12 @@ check: .venv/installed-test  ## everything that CI and reviewers look at
 coverage: .venv/installed-test  ## domains, the definition and its paths must be covered branch by branch
 	$(BIN)/python -m pytest --cov --cov-report=term
 	$(BIN)/coverage report --include='*/selector/domains.py,*/selector/resolve.py,*/selector/paths.py' --fail-under=100
+
+fuzz: .venv/installed-test  ## 10,000 random commands and 10,000 logs: an answer or one line; SEED=2 gives others
+	PYTHONPATH=. $(BIN)/python -m tests.fuzz --seed $(or $(SEED),1)
+
+bench: .venv/installed-test  ## how long preflight and explain --log take, cold and warm
+	$(BIN)/python benchmarks/serving.py
 
 format: .venv/installed-test
 	$(BIN)/ruff format .

@@ -57,7 +57,10 @@ def explain_log(file: str, parameters: Mapping[str, Any], form: Format) -> None:
     device = _device(flags)
     selector = Selector.load(flags.manifest or _MANIFEST, overlays=flags.overlay)
     log = _read(file, selector.manifest.vocabulary)
-    found = _diagnose(log, selector, device, flags)
+    own = _of_its_version(log, selector)
+    other = selector if own is not None else None
+    selector = own or selector
+    found = _diagnose(log, selector, other, device, flags)
     if form is Format.JSON:
         show_json(diagnosis_json(found, selector))
     else:
@@ -68,18 +71,46 @@ def explain_log(file: str, parameters: Mapping[str, Any], form: Format) -> None:
         raise typer.Exit(Exit.NO_BACKEND)
 
 
-def _diagnose(log: Log, selector: Selector, device: Device | None, flags: Flags) -> list[Diagnosis]:
+def _of_its_version(log: Log, selector: Selector) -> Selector | None:
+    """The selector of the log's own version, if a manifest of it is known here."""
+    from selector.binding import Selector
+    from selector.errors import AttnselError
+    from selector.serving.between import are_same, known_versions
+
+    if log.version is None or are_same(log.version.text, selector.manifest.ref.version):
+        return None
+    for version, path in known_versions(selector.manifest).items():
+        if are_same(log.version.text, version):
+            try:
+                return Selector.load(path)
+            except (AttnselError, OSError) as error:
+                note(f"attnsel: {path} is of the log's version but not used: {str(error)[:200]}")
+    return None
+
+
+def _diagnose(
+    log: Log, selector: Selector, other: Selector | None, device: Device | None, flags: Flags
+) -> list[Diagnosis]:
     from selector.serving.diagnosis import Given, diagnose
 
     if not log.errors:
-        raise UsageError(
-            'no attention error in the log: looked for "No valid attention backend found for ...", '
-            '"No valid MLA prefill backend found ..." and "Selected backend ... is not valid for '
-            'this configuration"'
-        )
+        raise UsageError(_nothing_found(log))
     settings = read_settings(selector.manifest, flags.settings)
     given = Given(settings.fields, settings.facts)
-    return [diagnose(e, log, selector, device, given) for e in log.errors[:_MOST_ANSWERS]]
+    return [diagnose(e, log, selector, device, given, other) for e in log.errors[:_MOST_ANSWERS]]
+
+
+def _nothing_found(log: Log) -> str:
+    looked = (
+        'looked for "No valid attention backend found for ...", "No valid MLA prefill backend '
+        'found ...", "Selected backend ... is not valid for this configuration" and what backends '
+        "of vLLM say by themselves"
+    )
+    if not log.unread:
+        return f"no attention error in the log: {looked}"
+    first, more = log.unread[0], len(log.unread) - 1
+    others = f" (and {more} more)" if more else ""
+    return f"line {first.line:,} is not understood{others}: {first.text}; {looked}"
 
 
 def _device(flags: Flags) -> Device | None:

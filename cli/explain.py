@@ -33,7 +33,8 @@ LogOption = Annotated[
         "--log",
         metavar="FILE|-",
         help="Explain the attention errors of an engine's log; -: standard input. The manifest is "
-        "then vllm-0.33.0 by default; --gpu, --arch and --set override what the log says.",
+        "then vllm-0.33.0 by default; that of the log's own version answers where it lies beside "
+        "it. --gpu, --arch and --set override what the log says.",
     ),
 ]
 

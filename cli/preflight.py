@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.exits import Exit
-from cli.options import Arch, Format, FormatOption, Gpu, ModelOption, complete_manifest
+from cli.options import (
+    Arch,
+    Format,
+    FormatOption,
+    Gpu,
+    ModelOption,
+    complete_manifest,
+    complete_model,
+)
 from selector.errors import AttnselError, UnknownModelError
 
 if TYPE_CHECKING:
@@ -44,6 +52,14 @@ def preflight(
     arch: Arch = None,
     gpu: Gpu = None,
     model: ModelOption = None,
+    drafter: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH|PRESET",
+            help="The drafter of the speculative config, where its name is no folder here.",
+            autocompletion=complete_model,
+        ),
+    ] = None,
     file: Annotated[
         str | None, typer.Option(metavar="FILE", help="Serve commands, one a line; - for stdin.")
     ] = None,
@@ -69,14 +85,14 @@ def preflight(
     if not commands:
         raise _UsageError("say which command: -- vllm serve MODEL …, --file FILE, --container FILE")
     engine = Engine.load(manifest)
-    models = _Models(model)
+    models = _Models(model, drafter)
     found = []
     for where, one in commands:
         try:
             target = models.target(one)
         except AttnselError as error:
             raise UnknownModelError(f"{where}{error}") from None
-        found.append(look_ahead(one, target, device, engine, models.draft(one)))
+        found.append(look_ahead(one, target, device, engine, *models.draft(one)))
     _show(found, form, only_print)
     if not all(one.will_start for one in found):
         raise typer.Exit(Exit.NO_BACKEND)
@@ -288,11 +304,13 @@ class _Models:
 
     Args:
         reference: the model to take in place of what the commands name.
+        drafter: the same for their drafters.
     """
 
-    def __init__(self, reference: str | None) -> None:
+    def __init__(self, reference: str | None, drafter: str | None) -> None:
         self._reference = reference
-        self._read: dict[str, Model] = {}
+        self._drafter = drafter
+        self._read: dict[tuple[str, str], Model] = {}
 
     def target(self, command: Command) -> Model:
         """The target.
@@ -300,24 +318,39 @@ class _Models:
         Raises:
             AttnselError: it cannot be found or read.
         """
-        if self._reference is not None:
-            return self._load(self._reference)
-        if command.model is None:
-            raise UnknownModelError("no model is named; give its config with --model PATH|PRESET")
-        return self._find(command.model)
+        overrides = command.hf_overrides or {}
+        reference = self._target(command)
+        try:
+            return self._load(reference, overrides)
+        except AttnselError as error:
+            if not overrides:
+                raise
+            raise UnknownModelError(f"with --hf-overrides, {error}") from None
 
-    def draft(self, command: Command) -> Model | None:
-        """The drafter's own model, where it is here."""
+    def draft(self, command: Command) -> tuple[Model | None, str]:
+        """The drafter's own model, where it is here, else why it is not."""
         said: Mapping[str, object] = command.speculative or {}
         name = said.get("model")
-        if not isinstance(name, str) or not name:
-            return None
+        if self._drafter is None and not (isinstance(name, str) and name):
+            if "mtp" in str(said.get("method")) and command.hf_overrides:
+                return self._load(self._target(command)), ""  # they reach the target alone
+            return None, ""
         try:
-            return self._find(name)
-        except (AttnselError, OSError):
-            return None
+            return self._load(self._drafter or self._find(str(name), "--drafter")), ""
+        except (AttnselError, OSError) as error:
+            if self._drafter is not None:
+                raise
+            return None, str(error)
 
-    def _find(self, name: str) -> Model:
+    def _target(self, command: Command) -> str:
+        """What to load for the target."""
+        if self._reference is not None:
+            return self._reference
+        if command.model is None:
+            raise UnknownModelError("no model is named; give its config with --model PATH|PRESET")
+        return self._find(command.model, "--model")
+
+    def _find(self, name: str, option: str) -> str:
         """A folder or file, else a preset by the last part of the name."""
         from pathlib import Path
 
@@ -330,19 +363,22 @@ class _Models:
         except (OSError, ValueError):
             here = False
         if here:
-            return self._load(f"./{name}" if name.lower() in presets() else name)
+            return f"./{name}" if name.lower() in presets() else name
         if last in presets():
-            return self._load(last)
+            return last
         near = close_matches(last, presets(), 0.6)
-        hint = f", such as --model {near[0]}" if near else ""
+        hint = f", such as {option} {near[0]}" if near else ""
         raise UnknownModelError(
             f'no folder, config.json or preset "{one_line(name)}"; give its config with '
-            f"--model PATH|PRESET{hint}"
+            f"{option} PATH|PRESET{hint}"
         )
 
-    def _load(self, reference: str) -> Model:
+    def _load(self, reference: str, overrides: Mapping[str, object] | None = None) -> Model:
+        import json
+
         from selector.models import load_model
 
-        if reference not in self._read:
-            self._read[reference] = load_model(reference)
-        return self._read[reference]
+        key = reference, json.dumps(overrides or {})
+        if key not in self._read:
+            self._read[key] = load_model(reference, overrides)
+        return self._read[key]

@@ -20,7 +20,16 @@ import yaml
 
 from selector.values import Finding, Position, Severity
 
-__all__ = ["LIMITS", "Document", "Limits", "Mapping", "Sequence", "read_document", "read_text"]
+__all__ = [
+    "LIMITS",
+    "Document",
+    "Limits",
+    "Mapping",
+    "Sequence",
+    "read_bytes",
+    "read_document",
+    "read_text",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +130,17 @@ def read_document(path: Path, limits: Limits = LIMITS) -> Document:
     Raises:
         OSError: the file cannot be opened (missing, a directory, no permission).
     """
+    return read_text(read_bytes(path, limits), str(path), limits)
+
+
+def read_bytes(path: Path, limits: Limits = LIMITS) -> bytes:
+    """The bytes of a file, of one that is too large a few more than are allowed.
+
+    Raises:
+        OSError: the file cannot be opened (missing, a directory, no permission).
+    """
     with path.open("rb") as stream:
-        data = stream.read(limits.size_bytes + 1)
-    return read_text(data, str(path), limits)
+        return stream.read(limits.size_bytes + 1)
 
 
 def read_text(data: bytes | str, file: str, limits: Limits = LIMITS) -> Document:
@@ -407,7 +424,7 @@ class _Builder:
             return None
         if text.lower() in ("true", "false"):
             return text.lower() == "true"
-        if re.fullmatch(r"[-+]?(0|[1-9][0-9]{0,17})", text):
+        if _WHOLE.fullmatch(text):
             return int(text)
         if trap := _trap(text):
             message, fix = trap
@@ -426,11 +443,17 @@ def _children(node: Mapping | Sequence) -> Iterator[Any]:
     return iter(node.values() if isinstance(node, Mapping) else node)
 
 
+_WHOLE = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})")
+_SWITCHES = ("yes", "no", "on", "off", "y", "n")
+
+
 def _trap(text: str) -> tuple[str, str] | None:
     """What is wrong with a plain scalar that YAML versions read differently, if anything."""
+    if text[0] not in "-+.0123456789" and text.lower() not in _SWITCHES:
+        return None  # nearly all of a manifest
     shown = _cut(text)
     quoted = f'write "{shown}"'
-    if text.lower() in ("yes", "no", "on", "off", "y", "n"):
+    if text.lower() in _SWITCHES:
         meant = "true" if text.lower() in ("yes", "on", "y") else "false"
         return f"{shown} is a boolean in YAML 1.1 and text in 1.2", f'write {meant} or "{shown}"'
     if re.fullmatch(r"[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9]*)?", text):

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from math import inf, lcm
 
 import msgspec
@@ -269,6 +270,17 @@ def _are_covered(spans: Iterable[Span], others: Iterable[Span]) -> bool:
     return True
 
 
+@lru_cache(1 << 12)  # a manifest has few sets, and every question compares them
+def _met(left: tuple[Span, ...], right: tuple[Span, ...]) -> tuple[Span, ...]:
+    return _meet_all(left, right)
+
+
+@lru_cache(1 << 12)
+def _is_within(spans: tuple[Span, ...], others: tuple[Span, ...]) -> bool:
+    known = frozenset(others)
+    return _are_covered(set(spans) - known, known)
+
+
 class Domain(msgspec.Struct, frozen=True, eq=False):
     """A set of values; build one with the class methods, combine with ``& | - ~``.
 
@@ -331,7 +343,7 @@ class Domain(msgspec.Struct, frozen=True, eq=False):
         return False
 
     def __and__(self, other: Domain) -> Domain:
-        spans = _meet_all(self.spans, other.spans)
+        spans = _met(self.spans, other.spans)
         if self.all_names_but and other.all_names_but:
             return Domain(spans, self.names | other.names, True)
         if self.all_names_but:
@@ -364,8 +376,7 @@ class Domain(msgspec.Struct, frozen=True, eq=False):
             )
         else:
             names_fit = not self.all_names_but and self.names <= other.names
-        others = frozenset(other.spans)
-        return names_fit and _are_covered(set(self.spans) - others, others)
+        return names_fit and _is_within(self.spans, other.spans)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Domain):

@@ -5,15 +5,17 @@ An entry is judged against everything it states; nothing stops at the first refu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from selector.domains import Value
 from selector.fields import Vocabulary
 from selector.manifest import Entry, Manifest, PhaseSpec, Requirement
-from selector.rules import Answer, FirstMatch, Question, Test
+from selector.rules import Answer, Constraint, FirstMatch, Question, Test
 from selector.values import (
     Code,
     Condition,
@@ -27,6 +29,8 @@ from selector.values import (
 )
 
 __all__ = ["Judged", "judge", "judge_all", "unmet"]
+
+T = TypeVar("T")
 
 Judged = dict[str, dict[Phase, Verdict]]
 """Entry → phase → verdict."""
@@ -58,7 +62,7 @@ def judge(
             verdicts[phase] = _one(Outcome.UNSUPPORTED, Code.PHASE, entry.position, why)
             continue
         if said is None or not said.spec.says_as_much_as(spec):
-            said = _listen(entry, spec, asked)
+            said = _listen(manifest, entry, spec, asked)
         verdicts[phase] = _verdict(manifest, spec, said, missing, conditions)
     return verdicts
 
@@ -73,26 +77,21 @@ class _Said(msgspec.Struct, frozen=True):
     """The fields that are why it refuses."""
 
 
-def _listen(entry: Entry, spec: PhaseSpec, asked: Question) -> _Said:
-    refused: list[Rejection] = []
-    conditions: list[Condition] = []
-    words, sources = asked.vocabulary, entry.sources
-    for name, accepted in spec.accepts.items():
-        value, source = asked.known(name), sources.get(name, "")
-        said = None if value is None else _says(accepted, value, source, words)
-        if said is None:
-            _judge_field(accepted, source, asked, refused, conditions)
-        elif said:
-            refused += said
-    blamed = {rejection.field or "" for rejection in refused}
-    for constraint in spec.constraints:
-        answer = constraint.violated(asked)
-        if answer is Answer.YES:
-            refused += constraint.rejections(asked)
-            blamed |= constraint.blamed(asked)
-        elif answer is Answer.MAYBE:
-            conditions += constraint.conditions(asked)
-    return _Said(spec, tuple(refused), tuple(conditions), frozenset(blamed))
+def _listen(manifest: Manifest, entry: Entry, spec: PhaseSpec, asked: Question) -> _Said:
+    heard: list[tuple[int, _Heard]] = []
+    for part in _parts(_Same(spec), _Same(entry.sources), _Same(manifest.derive)):
+        values = asked.plain(part.reads)
+        if values is None:
+            heard += part.weigh(asked)
+        else:
+            heard += _remembered(part, asked.vocabulary, *values)
+    heard.sort(key=_place)
+    return _Said(
+        spec,
+        tuple(chain.from_iterable(one.refused for _, one in heard)),
+        tuple(chain.from_iterable(one.conditions for _, one in heard)),
+        frozenset(chain.from_iterable(one.blamed for _, one in heard)),
+    )
 
 
 def _verdict(
@@ -138,20 +137,122 @@ def _one(outcome: Outcome, code: str, position: Position, reason: str, source: s
     return Verdict(outcome, (rejection,))
 
 
-def _judge_field(
-    accepted: FirstMatch[Test],
-    source: str,
-    asked: Question,
-    refused: list[Rejection],
-    conditions: list[Condition],
-) -> None:
-    """Adds what one field's accepted set says: nothing, a rejection, or conditions."""
+# -- parts of what an entry states ---------------------------------------------------------------
+
+
+class _Heard(NamedTuple):
+    """What one rule says to a question."""
+
+    refused: tuple[Rejection, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+    blamed: frozenset[str] = frozenset()
+
+
+_NOTHING = _Heard()
+_Rule = FirstMatch[Test] | Constraint
+_DEVICE = frozenset({"platform", "capability"})
+
+
+def _place(heard: tuple[int, _Heard]) -> int:
+    return heard[0]
+
+
+class _Part:
+    """Rules of a phase with their places: those that read the device, the layer, or both.
+
+    One looks elsewhere with the same layer, and changes a layer on the same device; what a part
+    says to the same values is then remembered.
+    """
+
+    def __init__(self, rules: Sequence[tuple[int, _Rule, str]]) -> None:
+        self._rules = rules
+        self.reads = tuple(dict.fromkeys(n for _, rule, _ in rules for n in rule.reads))
+
+    def weigh(self, asked: Question) -> tuple[tuple[int, _Heard], ...]:
+        """What the rules say that say anything, with their places."""
+        heard = ((place, _weigh(rule, source, asked)) for place, rule, source in self._rules)
+        return tuple((place, one) for place, one in heard if one is not _NOTHING)
+
+
+class _Same(Generic[T]):
+    """One thing, told from others that are equal to it."""
+
+    __slots__ = ("thing",)
+
+    def __init__(self, thing: T) -> None:
+        self.thing = thing
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.thing is other.thing
+
+    def __hash__(self) -> int:
+        return id(self.thing)
+
+
+@lru_cache(1 << 12)
+def _parts(
+    spec: _Same[PhaseSpec],
+    sources: _Same[Mapping[str, str]],
+    derive: _Same[Mapping[str, FirstMatch[Value]]],
+) -> tuple[_Part, ...]:
+    named = [(rule, sources.thing.get(name, "")) for name, rule in spec.thing.accepts.items()]
+    found: dict[tuple[bool, bool], list[tuple[int, _Rule, str]]] = {}
+    stated: list[tuple[_Rule, str]] = [*named, *((c, "") for c in spec.thing.constraints)]
+    moving = _DEVICE | derive.thing.keys()
+    for place, (rule, source) in enumerate(stated):
+        of_device = not moving.isdisjoint(rule.reads)
+        of_layer = not _DEVICE.issuperset(rule.reads)
+        found.setdefault((of_device, of_layer), []).append((place, rule, source))
+    return tuple(map(_Part, found.values()))
+
+
+@lru_cache(1 << 14, typed=True)  # every question asks the same of every entry
+def _remembered(
+    part: _Part, vocabulary: Vocabulary, *values: Value | None
+) -> tuple[tuple[int, _Heard], ...]:
+    said = zip(part.reads, values, strict=True)
+    known = {name: value for name, value in said if value is not None}
+    return part.weigh(Question(vocabulary, known))
+
+
+def _weigh(rule: _Rule, source: str, asked: Question) -> _Heard:
+    if isinstance(rule, Constraint):
+        return _weigh_constraint(rule, asked)
+    only = rule.rules[0]
+    if len(rule.rules) == 1 and not only.when.tests and not only.result.allowed.bounds:
+        values = asked.plain((only.result.field,))
+        if values is not None:
+            return _weigh_value(rule, source, asked.vocabulary, values[0])
+    return _weigh_field(rule, source, asked)
+
+
+@lru_cache(1 << 15, typed=True)  # layers differ in few fields
+def _weigh_value(
+    accepted: FirstMatch[Test], source: str, vocabulary: Vocabulary, value: Value | None
+) -> _Heard:
+    """What a set says that is the same for all questions."""
+    known = {} if value is None else {accepted.rules[0].result.field: value}
+    return _weigh_field(accepted, source, Question(vocabulary, known))
+
+
+def _weigh_constraint(rule: Constraint, asked: Question) -> _Heard:
+    answer = rule.violated(asked)
+    if answer is Answer.NO:
+        return _NOTHING
+    if answer is Answer.MAYBE:
+        return _Heard(conditions=rule.conditions(asked))
+    return _Heard(rule.rejections(asked), (), frozenset(rule.blamed(asked)))
+
+
+def _weigh_field(accepted: FirstMatch[Test], source: str, asked: Question) -> _Heard:
+    """What one field's accepted set says: nothing, a rejection, or conditions."""
     matches = accepted.matches(asked)
     answers = [match.rule.result.answer(asked) for match in matches]
     if all(a is Answer.NO for a in answers):
         first = matches[0].rule
-        refused.append(first.result.rejection(asked, None, first.reason, first.source or source))
-        return
+        no = first.result.rejection(asked, None, first.reason, first.source or source)
+        return _Heard((no,), (), frozenset({no.field or ""}))
+    conditions: list[Condition] = []
     refused_at_last = answers[-1] is Answer.NO
     for match, answer in zip(matches, answers, strict=True):
         if answer is Answer.MAYBE:
@@ -160,20 +261,7 @@ def _judge_field(
             conditions += [doubt.counter(asked) for doubt in match.doubts]
         elif refused_at_last:
             conditions += [doubt.condition(asked) for doubt in match.doubts]
-
-
-@lru_cache(1 << 16, typed=True)  # every row of a table asks it of every entry
-def _says(
-    accepted: FirstMatch[Test], value: Value, source: str, vocabulary: Vocabulary
-) -> tuple[Rejection, ...] | None:
-    """What one set, the same for all questions, says to a value; ``None``: it depends on more."""
-    rule = accepted.rules[0]
-    if len(accepted.rules) > 1 or rule.result.allowed.bounds:
-        return None
-    if rule.result.allowed.fixed.admits(value):
-        return ()
-    asked = Question(vocabulary, {rule.result.field: value})
-    return (rule.result.rejection(asked, None, rule.reason, source),)
+    return _Heard((), tuple(conditions)) if conditions else _NOTHING
 
 
 def unmet(

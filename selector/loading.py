@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from selector import schema
-from selector.document import Document, Mapping, read_document, read_text
+from selector.document import Document, Mapping, read_bytes, read_text
 from selector.domains import Value
 from selector.entries import EntryReader
 from selector.errors import ManifestError
@@ -33,22 +33,30 @@ from selector.manifest import (
 from selector.overlay import apply_overlay
 from selector.parsing import UNKNOWN, Parser, locate, vocabulary_of
 from selector.rules import FirstMatch
+from selector.stored import fetch, keep, key_of
 from selector.values import ManifestRef, Phase, Position
 
 __all__ = ["load", "loads", "read"]
 
 
 def load(path: str | Path, overlays: Iterable[str | Path] = ()) -> Manifest:
-    """Reads a manifest file and applies overlays to it, in order.
+    """Reads a manifest file and applies overlays to it, in order; what was read before is kept.
 
     Raises:
         ManifestError: it has findings of severity error; all are listed.
         OSError: the file cannot be opened.
     """
-    document = read_document(Path(path))
-    for overlay in overlays:
-        document = apply_overlay(document, read_document(Path(overlay)))
-    return _require(*read(document))
+    sources = [(str(file), read_bytes(Path(file))) for file in (path, *overlays)]
+    key = key_of(sources)
+    kept = fetch(key)
+    if kept is not None:
+        return kept
+    document, *others = (read_text(data, name) for name, data in sources)
+    for overlay in others:
+        document = apply_overlay(document, overlay)
+    manifest = _require(*read(document))
+    keep(key, manifest)
+    return manifest
 
 
 def loads(text: str | bytes, file: str = "manifest.yaml") -> Manifest:
@@ -117,6 +125,9 @@ class _Builder:
             derive=MappingProxyType(derive),
             changing=MappingProxyType({n: m for n, m in derive.items() if n in changing}),
             standard=frozenset(n for n, f in tree.get("facts", {}).items() if "standard" in f),
+            fact_words=MappingProxyType(
+                {n: f["description"] for n, f in tree.get("facts", {}).items()}
+            ),
             defaults=MappingProxyType(self._defaults()),
             columns=MappingProxyType(self._columns()),
             space=tuple(parse.constraint(r, "CONTRADICTION") for r in tree.get("space", ())),

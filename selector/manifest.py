@@ -221,7 +221,8 @@ class Invariant(msgspec.Struct, frozen=True):
 class Manifest(msgspec.Struct, frozen=True):
     """A manifest that has no errors.
 
-    ``changing`` are the derived values that change with each request.
+    ``changing`` are the derived values that change with each request; ``fact_words`` say what a
+    fact means.
     """
 
     ref: ManifestRef
@@ -232,6 +233,7 @@ class Manifest(msgspec.Struct, frozen=True):
     derive: MappingType[str, FirstMatch[Value]]
     changing: MappingType[str, FirstMatch[Value]] = MappingProxyType({})
     standard: frozenset[str] = frozenset()
+    fact_words: MappingType[str, str] = MappingProxyType({})
     defaults: MappingType[str, Default] = MappingProxyType({})
     columns: MappingType[str, Column] = MappingProxyType({})
     space: tuple[Constraint, ...] = ()

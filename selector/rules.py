@@ -99,6 +99,11 @@ class Question:
         """The question with one field known, and what is derived computed anew."""
         return self.plus({name: value}).derived(self._derive)
 
+    def plain(self, names: tuple[str, ...]) -> list[Value | None] | None:
+        """The values of some fields, ``None`` for what nobody says; nothing when one is a set."""
+        values = [*map(self._values.get, names)]
+        return None if Domain in map(type, values) else values  # type: ignore[return-value]
+
     def items(self) -> Iterator[tuple[str, Value | Domain]]:
         """Every field something is known of, in order of the vocabulary."""
         return ((n, self._values[n]) for n in self.vocabulary.fields if n in self._values)
@@ -182,6 +187,11 @@ class Test(msgspec.Struct, frozen=True):
     position: Position
 
     __test__ = False  # not a test case, whatever pytest thinks
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The field, and the fields that bound its set."""
+        return (self.field, *(end for bound in self.allowed.bounds for end in bound.ends))
 
     def answer(self, question: Question) -> Answer:
         """Whether the field lies within the set."""
@@ -270,6 +280,12 @@ class When(msgspec.Struct, frozen=True):
 
     tests: tuple[Test, ...] = ()
 
+    @property
+    def reads(self) -> Iterator[str]:
+        """The fields that it asks about."""
+        for test in self.tests:
+            yield from test.reads
+
     def answer(self, question: Question) -> Answer:
         """Whether all tests hold."""
         answer = Answer.YES
@@ -316,6 +332,13 @@ class FirstMatch(msgspec.Struct, Generic[T], frozen=True):
     def __hash__(self) -> int:  # cheap: where it stands tells it from others
         return hash(self.rules[0].position)
 
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The fields that it asks about, those of results that are tests too."""
+        tests = (rule.result for rule in self.rules if isinstance(rule.result, Test))
+        asked: tuple[When | Test, ...] = (*(rule.when for rule in self.rules), *tests)
+        return tuple(name for one in asked for name in one.reads)
+
     def matches(self, question: Question) -> tuple[Match[T], ...]:
         """Every rule that can be the first match: one, when all it asks about is known."""
         found: list[Match[T]] = []
@@ -342,6 +365,11 @@ class Constraint(msgspec.Struct, frozen=True):
     reason: str
     position: Position
     source: str = ""
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The fields that it asks about."""
+        return tuple(n for when in (self.when, self.require, *self.any_of) for n in when.reads)
 
     def violated(self, question: Question) -> Answer:
         """Whether the constraint is broken."""

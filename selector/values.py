@@ -528,6 +528,7 @@ class Model(msgspec.Struct, frozen=True):
         kv_shared_layers: how many of the last layers read the KV cache of earlier ones.
         defaults: keys left out of the config → the model type whose class defaults stand in.
         defaults_source: the library, and its version, that those class defaults are of.
+        quantisation: the method that the checkpoint's quantisation config names, if any.
     """
 
     name: str
@@ -541,3 +542,4 @@ class Model(msgspec.Struct, frozen=True):
     kv_shared_layers: int = 0
     defaults: Mapping[str, str] = MappingProxyType({})
     defaults_source: str = ""
+    quantisation: str = ""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +28,16 @@ settings.register_profile(
     max_examples=2000,
 )
 settings.load_profile("quick")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Manifests that tests read are kept apart from the user's own."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("cache")
+        patch.setenv("ATTNSEL_CACHE_DIR", str(folder))
+        yield folder
+
 
 Tree = dict[str, Any]
 

@@ -8,6 +8,7 @@ model as it is, then those with the fewest changes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from heapq import heappop, heappush
 from types import MappingProxyType
 
@@ -212,6 +213,11 @@ class _Search:
                 return self._way(steps, goal, tuple(p for p in served if p not in goal))
         return self._way((), (), self.needed)
 
+    @cached_property
+    def _at_start(self) -> Resolution:
+        """The answer before any change, which every goal begins with."""
+        return self.start.resolve(self.selector)
+
     def _forced(self, inquiry: Inquiry) -> Inquiry:
         """The inquiry about this entry alone; denials of others do not concern it."""
         deny = {n: why for n, why in inquiry.policy.deny.items() if n == self.entry.name}
@@ -254,6 +260,8 @@ class _Search:
             refused = self._refusal(inquiry, goal)
             if refused == []:
                 return steps
+            if not steps and any(self._is_final(*one) for one in refused or []):
+                return None
             if len(steps) == _MOST_CHANGES:
                 continue
             for step in self._steps(inquiry, refused or []):
@@ -267,6 +275,19 @@ class _Search:
                     cost = own, asked, len(longer), len(seen)
                     heappush(queue, (*cost, longer, step.option.apply(inquiry)))
         return None
+
+    def _is_final(self, phase: Phase, rejection: Rejection) -> bool:
+        """Whether a set that is the same for all questions refuses what nobody can change.
+
+        A field that the layer does not state can follow from others, which can be changed.
+        """
+        name = rejection.field or ""
+        accepted = self.entry.phases[phase].accepts.get(name)
+        if accepted is None or rejection.code != name.upper() or len(accepted.rules) > 1:
+            return False
+        stated = name in ("platform", "capability") or name in self.start.layer.fields
+        same = accepted.reads == (name,)
+        return stated and same and immovable(rejection, self.selector.manifest, self.start)
 
     def _steps(
         self, inquiry: Inquiry, refused: Sequence[tuple[Phase, Rejection]]
@@ -288,7 +309,7 @@ class _Search:
     ) -> list[tuple[Phase, Rejection]] | None:
         """What still refuses the entry in these phases; ``None`` when no such layer can exist."""
         try:
-            answer = inquiry.resolve(self.selector)
+            answer = self._at_start if inquiry is self.start else inquiry.resolve(self.selector)
         except AttnselError:
             return None
         verdicts = [(phase, verdict_of(answer.candidates[0], phase)) for phase in goal]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from selector.models.source import MISSING, Source, shown
 from selector.values import Origin
 
-__all__ = ["KvCache", "kv_cache"]
+__all__ = ["KvCache", "kv_cache", "quantisation_method"]
 
 
 class KvCache(NamedTuple):
@@ -41,6 +41,17 @@ def kv_cache(*levels: Source) -> KvCache:
                     return KvCache(dtype, per_head, Origin.CHECKPOINT, where, tuple(notes))
                 notes.append(f"{level.path(path)} {shown(found)} is not understood: KV cache auto")
     return KvCache("auto", False, Origin.DEFAULT, "", tuple(notes[:3]))
+
+
+def quantisation_method(*levels: Source) -> str:
+    """The method that the first quantisation config names: ``fp8``, ``modelopt``, …, or nothing."""
+    for level in levels:
+        for key in level.tables.quantisations:
+            raw = level.given.get(key)
+            if isinstance(raw, Mapping):
+                method = raw.get("quant_method")
+                return method[:80].lower() if isinstance(method, str) else ""
+    return ""
 
 
 def _places(key: str, config: Mapping[str, object]) -> list[tuple[str, object]]:

@@ -13,7 +13,7 @@ from selector.errors import UnknownModelError
 from selector.models.beside import read_drafters, read_towers
 from selector.models.naming import name_group, with_names
 from selector.models.patterns import Kinds, layer_kinds
-from selector.models.quantisation import KvCache, kv_cache
+from selector.models.quantisation import KvCache, kv_cache, quantisation_method
 from selector.models.rules import (
     Draft,
     describe_features,
@@ -112,6 +112,7 @@ def read_config(
         shared,
         MappingProxyType(defaults),
         top.tables.defaults_source if defaults else "",
+        quantisation_method(*levels),
     )
 
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from selector.binding import Selector
-from selector.changes.case import choice_of
+from selector.changes.case import Case
 from selector.domains import Domain, Value
 from selector.fields import show, show_domain
 from selector.manifest import Manifest
+from selector.report.advice import advice
 from selector.report.data import case_json, to_json
-from selector.report.failure import remedy_words, runs_words
-from selector.report.refusals import Refusals, no_platform
+from selector.report.refusals import Refusals
 from selector.report.text import (
     BLANK,
     Line,
@@ -28,17 +28,18 @@ from selector.report.text import (
 )
 from selector.report.wording import (
     Places,
-    capabilities_words,
     conditions_words,
     device_words,
     kind_words,
     listed,
     manifest_words,
+    reasons,
     with_separators,
 )
+from selector.serving.between import Across, View, public
 from selector.serving.comparison import Compared
 from selector.serving.diagnosis import Diagnosis
-from selector.serving.log import EngineError
+from selector.serving.log import EngineError, Told
 from selector.serving.provenance import Provenance, Source
 from selector.serving.question import Witness
 from selector.values import Outcome
@@ -59,27 +60,46 @@ def diagnosis_lines(
     lines: list[Line] = []
     for diagnosis in diagnoses:
         lines += [*([BLANK] if lines else []), *_block(diagnosis, selector.manifest, places)]
-    return lines
+    return [*lines, *_unread([told for d in diagnoses[:1] for told in d.unread])]
+
+
+def _unread(told: Sequence[Told]) -> Iterator[Line]:
+    """Yields what of the log was not understood, once."""
+    if told:
+        rows: list[list[Part]] = [[f"line {one.line:,}", one.text] for one in told]
+        yield from [BLANK, line("  ", warn("not understood")), *grid(rows, 4, 2)]
 
 
 def _block(diagnosis: Diagnosis, manifest: Manifest, places: Places) -> list[Line]:
     refusals = Refusals(manifest, places)
+    first, *others = advice(diagnosis, manifest)
+    paint = good if diagnosis.runs or diagnosis.remedies or diagnosis.unforced else bad
     lines = [
-        line(_heading(diagnosis), "    ", faint(manifest_words(manifest.ref, places)), hang=4),
+        line(paint(first), hang=4),
+        *(line("  ", faint("or"), "  ", words, hang=6) for words in others),
+        BLANK,
+        line(
+            "  ", _heading(diagnosis), "    ", faint(manifest_words(manifest.ref, places)), hang=4
+        ),
         line("  ", _layer(diagnosis, manifest), hang=4),
         *_remarks(diagnosis.error),
-        BLANK,
-        *_help(diagnosis),
         *_version(diagnosis),
+        *_between(diagnosis, places),
     ]
     if diagnosis.candidates:
-        rows = [_candidate(c, diagnosis, refusals) for c in diagnosis.candidates]
+        folded = [c.backend for c in diagnosis.candidates if _is_of_other_layers(c, diagnosis)]
+        rows = [
+            _candidate(c, diagnosis, refusals)
+            for c in diagnosis.candidates
+            if c.backend not in folded
+        ]
         lines += [BLANK, line("  ", strong("candidates"), "  ", refusals.legend)]
         lines += grid(rows, indent=4, gap=2)
-    if diagnosis.provenance:
-        told: list[list[Part]] = [
-            [f"{p.field} {p.value}", _whence(p)] for p in diagnosis.provenance
-        ]
+        if folded:
+            words = f"for another kind of layer, and not in the log: {', '.join(folded)}"
+            lines.append(line("    ", faint(words), hang=4))
+    if shown := [p for p in diagnosis.provenance if _matters(p, diagnosis)]:
+        told: list[list[Part]] = [[f"{p.field} {p.value}", _whence(p)] for p in shown]
         lines += [BLANK, line("  ", strong("where values came from")), *grid(told, 4, 2)]
     return lines
 
@@ -90,7 +110,9 @@ def _block(diagnosis: Diagnosis, manifest: Manifest, places: Places) -> list[Lin
 def _heading(diagnosis: Diagnosis) -> Line:
     error, engine = diagnosis.error, diagnosis.versions.engine
     what = "no valid MLA prefill backend" if error.prefill else "no valid attention backend"
-    if error.backend is not None:
+    if error.kind == "refused":
+        what = f"{error.backend or 'the backend that was chosen'} refused the layer by itself"
+    elif error.backend is not None:
         what = f"{error.backend} was asked for and is not valid"
     device = "GPU unknown" if diagnosis.device is None else device_words(diagnosis.device)
     version = "version unknown" if engine is None else f"vLLM {engine.text}"
@@ -109,6 +131,9 @@ def _layer(diagnosis: Diagnosis, manifest: Manifest) -> Line:
     if mla is not None or sparse is not None:
         parts.append(kind_words(mla is True, sparse is True))
     names = [n for n in fields if n in layer.fields and n not in (*_FIRST, "mla", "sparse")]
+    twins = {n for n in names if n.startswith("config_")}
+    twins = {n for n in twins if layer.get(n.removeprefix("config_")) == layer.get(n)}
+    names = [n for n in names if n not in twins]
     for name in (*_FIRST, *names):
         value = layer.get(name)
         if value is None:
@@ -149,56 +174,7 @@ def _remarks(error: EngineError) -> Iterator[Line]:
         yield line("  ", warn("cut off"), "  the log breaks off inside this error", hang=11)
 
 
-# -- what would help -----------------------------------------------------------------------------
-
-
-def _help(diagnosis: Diagnosis) -> Iterator[Line]:
-    """Yields the smallest change that works, then others."""
-    if diagnosis.contradiction is not None:
-        yield line("  ", bad("no answer"), "  ", diagnosis.contradiction, hang=13)
-        return
-    words = _help_words(diagnosis)
-    title = good("nearest") if diagnosis.runs or diagnosis.remedies else bad("nearest")
-    for place, text in enumerate(words):
-        start: Part = title if place == 0 else faint("or     ")
-        yield line("  ", start, "  ", text, hang=11)
-
-
-def _help_words(diagnosis: Diagnosis) -> list[str]:
-    where = capabilities_words(", ".join(diagnosis.runs_on))
-    if diagnosis.case is None:
-        on = (
-            f"vLLM {diagnosis.versions.manifest} runs it on {where}" if where else "it runs nowhere"
-        )
-        named = "the log names no GPU"
-        if diagnosis.gpu is not None:
-            named = f'the log\'s GPU "{diagnosis.gpu.text}" is not one known here'
-        say = f'{named}; say it with --gpu "RTX PRO 6000" or --arch 12.0'
-        fits = capabilities_words(", ".join(diagnosis.fits))
-        return [f"{say}; {on}", *([f"the log's reasons are those of {fits}"] if fits else [])]
-    free = [f"not forced, {runs_words(diagnosis.unforced)}"] if diagnosis.unforced else []
-    if diagnosis.runs:
-        return [_runs(diagnosis), *free]
-    assumed = diagnosis.case.assumed
-    words = [*free, *(remedy_words(r, assumed) for r in diagnosis.remedies)]
-    if not words:
-        words = [no_platform(diagnosis.case) or "no setting that was tried helps"]
-    return [*words, *([f"as it is, it runs on {where}"] if where else [])]
-
-
-def _runs(diagnosis: Diagnosis) -> str:
-    """That the manifest has an answer although the engine had none."""
-    versions, case = diagnosis.versions, diagnosis.case
-    does = "has an answer"
-    if case is not None:
-        choices = {p: choice_of(case.resolution, p) for p in case.resolution.needed}
-        chosen = {phase: str(choice.backend) for phase, choice in choices.items()}
-        does = f"has an answer as it is: {runs_words(chosen)}"
-        if any(choice.conditions for choice in choices.values()):
-            does += ", if the rest of the layer fits, which the log does not say"
-    if versions.engine is not None and versions.differ:
-        return f"vLLM {versions.engine.text} → {versions.manifest}, which {does}"
-    return f"vLLM {versions.manifest} {does}"
+# -- versions ------------------------------------------------------------------------------------
 
 
 def _version(diagnosis: Diagnosis) -> Iterator[Line]:
@@ -206,24 +182,62 @@ def _version(diagnosis: Diagnosis) -> Iterator[Line]:
     versions = diagnosis.versions
     if versions.differ is False and not diagnosis.differs:
         return
-    known = listed(versions.known, "and") or "none"
+    others = [version for version in versions.known if version != versions.manifest]
     if versions.engine is None:
         words = f"the log does not say its version; the manifest is of {versions.manifest}"
     elif versions.differ:
-        words = f"the log is of {versions.engine.text}, the manifest of {versions.manifest}"
-        if versions.engine.text in versions.known:
-            words += f"; ask again with --manifest vllm-{versions.engine.text}"
-        else:
-            words += f" (known here: {known})"
+        theirs = public(versions.engine.text)
+        words = f"the log is of {theirs}, the manifest of {versions.manifest}"
+        words += f" (known too: {listed(others, 'and')})" if others else ""
     else:
         words = "the log's reasons are not those of its version: was something changed or added?"
     if diagnosis.only_other_version:
-        theirs = versions.engine.text if versions.engine else "its version"
+        theirs = public(versions.engine.text) if versions.engine else "its version"
         words += f"; where reasons differ, only a manifest of {theirs} could tell"
     yield line("  ", warn("version"), "  ", words, hang=11)
 
 
+def _between(diagnosis: Diagnosis, places: Places) -> Iterator[Line]:
+    """Yields what another version says of each backend in another way."""
+    other = diagnosis.other
+    if other is None or diagnosis.claimed is None or other.case is None:
+        return
+    mine, theirs = diagnosis.versions.manifest, other.manifest.version
+    yield BLANK
+    if not other.moved:
+        yield line("  ", f"{mine} and {theirs} say the same of these backends")
+        return
+    yield line("  ", strong(f"between {mine} and {theirs}"))
+    here, there = diagnosis.claimed, other.case
+    rows: list[list[Part]] = [
+        [
+            one.backend,
+            line(f"{mine}: ", _view(one.here, here), f" → {theirs}: ", _view(one.there, there)),
+        ]
+        for one in other.moved
+    ]
+    yield from grid(rows, indent=4, gap=2)
+
+
+def _view(view: View, case: Case) -> str:
+    if not view.known:
+        return "not there"
+    if not view.rejections:
+        return "could run it"
+    return " · ".join(text for text, _ in reasons(view.rejections, case.assumed, brief=True))
+
+
 # -- who refused it ------------------------------------------------------------------------------
+
+
+def _is_of_other_layers(one: Compared, diagnosis: Diagnosis) -> bool:
+    """Whether neither the log speaks of it, nor would the manifest ask it for such a layer."""
+    return (
+        bool(diagnosis.error.reasons)
+        and not one.said
+        and one.backend != diagnosis.error.backend
+        and any(r.field in ("mla", "sparse") for r in one.rejections)
+    )
 
 
 def _candidate(one: Compared, diagnosis: Diagnosis, refusals: Refusals) -> list[Part]:
@@ -235,11 +249,12 @@ def _candidate(one: Compared, diagnosis: Diagnosis, refusals: Refusals) -> list[
             parts.append(warn("not in the manifest"))
         return [one.backend, joined(parts or [faint("no reason given")])]
     case = diagnosis.claimed
-    for rejection in one.rejections:
-        mark = warn("only in the manifest: ") if rejection.code in one.only_manifest else ""
+    for place, rejection in enumerate(one.rejections):
+        marked = rejection.code in one.only_manifest and (one.said or not place)
+        mark = warn("only in the manifest: ") if marked else ""
         parts += [line(mark, words) for words in refusals.reasons(case, [rejection])]
     if not one.rejections:
-        parts.append(_standing(one))
+        parts.append(_standing(one, refusals.manifest))
     for rejection in one.later:
         why = next(iter(refusals.reasons(case, [rejection])))
         parts.append(line(warn("when it is constructed: "), why))
@@ -255,15 +270,30 @@ def _sentence(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
-def _standing(one: Compared) -> Part:
-    if one.conditions:
-        return f"eligible if {' and '.join(conditions_words(one.conditions))}"
-    if one.outcome is Outcome.SELECTED:
-        return good("refused by nothing in the manifest; its choice")
-    return good("refused by nothing in the manifest")
+def _standing(one: Compared, manifest: Manifest) -> Part:
+    """That nothing refuses it, and what that depends on: in full where it is software."""
+    if not one.conditions:
+        chosen = "; its choice" if one.outcome is Outcome.SELECTED else ""
+        return good(f"refused by nothing in the manifest{chosen}")
+    software = [c for c in one.conditions if c.field in manifest.facts]
+    unsaid = list(dict.fromkeys(c.field for c in one.conditions if c not in software))
+    words = [*conditions_words(software)]
+    if unsaid:
+        verb = "fits" if len(unsaid) == 1 else "fit"
+        words.append(f"{listed(unsaid, 'and')} {verb}, of which the log says too little")
+    return f"eligible if {' and '.join(words)}"
 
 
 # -- where values came from ----------------------------------------------------------------------
+
+
+def _matters(one: Provenance, diagnosis: Diagnosis) -> bool:
+    """Whether it is worth a line: a dtype that nobody gave and nothing refuses is not."""
+    refused = {
+        *(r.field for c in diagnosis.candidates for r in c.rejections),
+        *((r.code or "").lower() for c in diagnosis.candidates for r in c.said),
+    }
+    return one.field != "dtype" or one.sure or one.field in refused
 
 
 def _whence(one: Provenance) -> str:
@@ -322,10 +352,23 @@ def _json(one: Diagnosis, manifest: Manifest) -> dict[str, Any]:
         "unforced": None if one.unforced is None else to_json(one.unforced),
         "runs_on": list(one.runs_on),
         "fits": list(one.fits),
+        "other": None if one.other is None else _other_json(one.other),
+        "unread": to_json(one.unread),
         "candidates": [to_json(c) for c in one.candidates],
         "provenance": to_json(one.provenance),
         "resolution": None if one.case is None else case_json(one.case),
         "claimed": _claimed_json(one),
+    }
+
+
+def _other_json(other: Across) -> dict[str, Any]:
+    return {
+        "manifest": to_json(other.manifest),
+        "runs": other.runs,
+        "sure": other.sure,
+        "chosen": to_json(other.chosen),
+        "contradiction": other.contradiction,
+        "moved": to_json(other.moved),
     }
 
 

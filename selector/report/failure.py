@@ -13,7 +13,14 @@ from selector.report.refusals import no_platform
 from selector.report.wording import Places, capabilities_words, listed, reasons, with_separators
 from selector.values import Code, Phase
 
-__all__ = ["change_words", "failure_words", "help_words", "remedy_words", "runs_words"]
+__all__ = [
+    "change_words",
+    "failure_words",
+    "help_words",
+    "makes_words",
+    "remedy_words",
+    "runs_words",
+]
 
 
 def failure_words(cases: Sequence[Case], selector: Selector, places: Places) -> str | None:
@@ -109,10 +116,15 @@ def change_words(change: Change, assumed: Collection[str] = ()) -> str:
 def remedy_words(found: Remedy, assumed: Collection[str] = ()) -> str:
     """The changes, and what is then chosen."""
     made = " and ".join(change_words(c, assumed) for c in found.changes)
+    return f"{made} {makes_words(found)}"
+
+
+def makes_words(found: Remedy) -> str:
+    """What the changes do: ``makes fa2 the choice``."""
     verb = "makes" if len(found.changes) == 1 else "make"
     names = tuple(dict.fromkeys(found.backends.values()))
     if len(names) == 1:
-        return f"{made} {verb} {names[0]} the choice"
+        return f"{verb} {names[0]} the choice"
     (first, one), *rest = found.backends.items()
     others = "".join(f" and {name} for {phase}" for phase, name in rest)
-    return f"{made} {verb} {one} the choice for {first}{others}"
+    return f"{verb} {one} the choice for {first}{others}"

@@ -215,22 +215,26 @@ def _other_words(command: Command, refusal: Refusal) -> Iterator[_Option]:
 
 
 def _sizes(command: Command, refusal: Refusal, asked: Question) -> Iterator[_Option]:
-    """Yields the nearest tensor-parallel sizes that take no more GPUs."""
-    drafter = refusal.stack == "drafter"
-    setting = (command.setting("draft_tp_size") if drafter else None) or command.setting("tp_size")
+    """Yields the nearest tensor-parallel sizes that take no more GPUs.
+
+    A drafter runs on all ranks of its target or on one.
+    """
+    drafter, own = refusal.stack == "drafter", command.setting("draft_tp_size")
+    if drafter and (own is not None or asked.draft is not None):
+        yield from (_Option((("draft_tp_size", size),)) for size in (None, 1))
+        return
+    setting = command.setting("tp_size")
     now = setting.value if setting is not None and isinstance(setting.value, int) else 1
-    model = asked.draft if drafter and asked.draft is not None else asked.model
-    field = "draft_tp_size" if drafter and asked.draft is not None else "tp_size"
     count = 0
     for size in range(min(max(now - 1, 1), 256), 0, -1):
         if count == _MOST_SIZES:
             break
         try:
-            override(model, {"tp_size": size})
+            override(asked.model, {"tp_size": size})
         except AttnselError:
             continue
         count += 1
-        yield _Option(((field, size),))
+        yield _Option((("tp_size", size),))
     for name in ("dcp_size", "pcp_size"):
         if command.setting(name) is not None:
             yield _Option(((name, None),), _FORCED)

@@ -26,10 +26,12 @@ from selector.values import (
     Verdict,
 )
 
-__all__ = ["Compared", "compare", "phase_of", "same_reasons"]
+__all__ = ["Compared", "compare", "names_in", "phase_of", "same_reasons"]
 
 _OWN = frozenset(Code)
 _PREFILL = "_MLA_PREFILL"
+_VALUES = ("head_size", "dtype", "kv_cache_dtype", "block_size", "attn_type")
+"""Fields that a refusal speaks of without their values."""
 
 
 class Compared(msgspec.Struct, frozen=True):
@@ -78,9 +80,7 @@ def compare(
         claimed: what it says with the engine's claims; ``None`` when there is no answer.
         truth: what it says of what works.
     """
-    said = {_known_as(name, error, manifest): name for name in error.reasons}
-    if error.backend is not None:
-        said.setdefault(_known_as(error.backend, error, manifest), error.backend)
+    said = names_in(error, manifest)
     judged = _candidates(claimed)
     really = _candidates(truth)
     names = list(said)
@@ -94,9 +94,18 @@ def compare(
             manifest,
             judged.get(name),
             really.get(name),
+            frozenset() if claimed is None else frozenset(claimed.inquiry.layer.fields),
         )
         for name in names
     )
+
+
+def names_in(error: EngineError, manifest: Manifest) -> dict[str, str]:
+    """The backends that an error names: as the manifest calls them → as the engine does."""
+    said = {_known_as(name, error, manifest): name for name in error.reasons}
+    if error.backend is not None:
+        said.setdefault(_known_as(error.backend, error, manifest), error.backend)
+    return said
 
 
 def same_reasons(compared: Sequence[Compared]) -> bool:
@@ -140,6 +149,7 @@ def _compared(
     manifest: Manifest,
     judged: Candidate | None,
     really: Candidate | None,
+    told_of: frozenset[str],
 ) -> Compared:
     told = dict.fromkeys(r.code or r.text for r in said)
     if name not in manifest.entries:
@@ -151,7 +161,8 @@ def _compared(
     stated = [r.code for r in verdict.rejections if r.code not in _OWN]
     missing = [r.code for r in verdict.rejections if r.code in (Code.NOT_INSTALLED, Code.VERSION)]
     both = tuple(code for code in told if code in (*stated, *missing))
-    open_fields = {c.field.upper() for c in verdict.conditions} | _unknown(verdict, said)
+    unsaid = {name.upper() for name in _VALUES if name not in told_of}
+    open_fields = {c.field.upper() for c in verdict.conditions} | _unknown(verdict, said) | unsaid
     undecided = tuple(c for c in told if c not in both and c in open_fields)
     return Compared(
         backend=name,

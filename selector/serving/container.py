@@ -112,6 +112,8 @@ def _words(container: Mapping[str, Any], key: str) -> list[str]:
 
         variables, words = split_line(held)
         return ["env", *(f"{k}={v}" for k, v in variables.items()), *words] if variables else words
+    if not isinstance(held, list):
+        raise CommandError(f"{key}: {one_line(held)} is neither text nor a list of words")
     for word in held:
         if not isinstance(word, str | int | float) or isinstance(word, bool):
             raise CommandError(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from types import MappingProxyType
 
 import msgspec
-from packaging.version import InvalidVersion, Version
 
 from selector.binding import Selector
 from selector.changes.case import Case, Inquiry, choice_of
@@ -15,10 +15,10 @@ from selector.devices import known_capabilities
 from selector.domains import Domain, Value
 from selector.errors import AttnselError
 from selector.manifest import Manifest
-from selector.resources import resource
+from selector.serving.between import Across, across, are_same, known_versions
 from selector.serving.comparison import Compared, compare, same_reasons
 from selector.serving.log import EngineError, Log, Told
-from selector.serving.provenance import Provenance, provenance_of
+from selector.serving.provenance import Provenance, Source, provenance_of
 from selector.serving.question import Question, device_of, facts_told, question_of
 from selector.values import Device, Facts, Phase, Policy
 
@@ -42,7 +42,7 @@ class Versions(msgspec.Struct, frozen=True):
         engine: what the log says; ``None``: it says none.
         manifest: the version that the manifest states.
         differ: whether they do; ``None`` when the log says none.
-        known: versions of the engine that a manifest here states.
+        known: versions of the engine that manifests here state.
     """
 
     engine: Told | None
@@ -71,6 +71,8 @@ class Diagnosis(msgspec.Struct, frozen=True):
             engine refused; ``None`` when none is forced, or nothing does.
         runs_on: the architectures on which the layer runs as it is.
         fits: without a device, the architectures on which the manifest gives the log's reasons.
+        other: what another version says of the question; ``None``: none was asked.
+        unread: what the log says and was not understood.
     """
 
     error: EngineError
@@ -88,6 +90,8 @@ class Diagnosis(msgspec.Struct, frozen=True):
     unforced: Mapping[Phase, str] | None = None
     runs_on: tuple[str, ...] = ()
     fits: tuple[str, ...] = ()
+    other: Across | None = None
+    unread: tuple[Told, ...] = ()
 
     @property
     def runs(self) -> bool:
@@ -113,6 +117,7 @@ def diagnose(
     selector: Selector,
     device: Device | None = None,
     given: Given | None = None,
+    other: Selector | None = None,
 ) -> Diagnosis:
     """What was asked, who refused it and why, where values came from, and what would help.
 
@@ -122,13 +127,14 @@ def diagnose(
         selector: of the engine's manifest, with what is true.
         device: where; ``None``: what the log says.
         given: fields and facts that the asker sets.
+        other: of another version, which is asked the same.
 
     Raises:
         AttnselError: a fact that the asker sets is refused.
     """
     manifest = selector.manifest
     said = given or Given()
-    question = question_of(error, log, manifest.vocabulary, said.fields)
+    question = question_of(error, log, manifest, said.fields)
     found = None if device is not None else device_of(error, log)
     where = device if found is None else found[0]
     plain = Diagnosis(
@@ -139,10 +145,9 @@ def diagnose(
         gpu=log.gpu,
         device_line=None if found is None else found[1],
         provenance=provenance_of(error, log, question, manifest),
+        unread=log.unread,
     )
-    standard = dict.fromkeys(manifest.standard, True)
-    facts = Facts({**standard, **facts_told(error, manifest), **said.facts})
-    inquiry = Inquiry(where or Device("cuda"), question.layer, facts, _policy(error, manifest))
+    inquiry = _inquiry(error, question, manifest, where, said, log)
     try:
         inquiry.resolve(selector)
     except AttnselError as refused:
@@ -151,17 +156,63 @@ def diagnose(
         )
     if where is None:
         return _nowhere(plain, inquiry, selector)
-    return _somewhere(plain, inquiry, selector)
+    found_here = _somewhere(plain, inquiry, selector)
+    if other is None:
+        return found_here
+    return msgspec.structs.replace(found_here, other=_other(found_here, log, selector, other, said))
 
 
-def _policy(error: EngineError, manifest: Manifest) -> Policy:
-    known = error.kind == "forced" and error.backend in manifest.entries
+def _inquiry(
+    error: EngineError,
+    question: Question,
+    manifest: Manifest,
+    where: Device | None,
+    said: Given,
+    log: Log,
+) -> Inquiry:
+    """What to ask a manifest."""
+    standard = dict.fromkeys(manifest.standard, True)
+    facts = Facts({**standard, **facts_told(error, manifest), **said.facts})
+    return Inquiry(where or Device("cuda"), question.layer, facts, _policy(error, log, manifest))
+
+
+def _other(
+    found: Diagnosis, log: Log, selector: Selector, other: Selector, said: Given
+) -> Across | None:
+    """The same question under another version's manifest."""
+    manifest, error = other.manifest, found.error
+    facts = {name: value for name, value in said.facts.items() if name in manifest.facts}
+    known = msgspec.structs.replace(said, facts=facts)
+    question = question_of(error, log, manifest, said.fields)
+    inquiry = _inquiry(error, question, manifest, found.device, known, log)
+    try:
+        truth = Case(inquiry, inquiry.resolve(other), planning=True)
+    except AttnselError as refused:
+        return Across(manifest.ref, contradiction=str(refused))
+    claims = _claims_of(other)
+    claimed = Case(inquiry, inquiry.resolve(claims), planning=True, as_claimed=True)
+    if found.claimed is None:
+        return None
+    return across(error, (selector.manifest, found.claimed), (manifest, claimed), truth)
+
+
+@lru_cache(8)  # every error of a log asks for them
+def _claims_of(selector: Selector) -> Selector:
+    return Selector(selector.manifest.as_claimed())
+
+
+def _policy(error: EngineError, log: Log, manifest: Manifest) -> Policy:
+    """The backend that was forced, when the manifest has it."""
+    forced = error.kind == "forced"
+    if error.kind == "refused" and (stated := log.settings.get("backend")) is not None:
+        forced = stated.value == error.backend
+    known = forced and error.backend in manifest.entries
     return Policy(backend=error.backend) if known else Policy()
 
 
 def _somewhere(plain: Diagnosis, inquiry: Inquiry, selector: Selector) -> Diagnosis:
     """The answer for a device that is known."""
-    claims = Selector(selector.manifest.as_claimed())
+    claims = _claims_of(selector)
     case = Case(inquiry, inquiry.resolve(selector), planning=True)
     claimed = Case(inquiry, inquiry.resolve(claims), planning=True, as_claimed=True)
     lacking = bool(case.resolution.missing)
@@ -171,7 +222,7 @@ def _somewhere(plain: Diagnosis, inquiry: Inquiry, selector: Selector) -> Diagno
         case=case,
         claimed=claimed,
         candidates=compare(plain.error, selector.manifest, claimed, case),
-        remedies=_remedies(case, selector) if lacking else (),
+        remedies=tuple(_reordered(r, plain) for r in _remedies(case, selector)) if lacking else (),
         unforced=None if free is None else MappingProxyType(free),
         runs_on=elsewhere(case, selector),
     )
@@ -192,7 +243,7 @@ def _without(case: Case, selector: Selector) -> dict[Phase, str] | None:
 def _nowhere(plain: Diagnosis, inquiry: Inquiry, selector: Selector) -> Diagnosis:
     """The answer without a device: where it would run, and where the log's reasons fit."""
     error, manifest = plain.error, selector.manifest
-    claims = Selector(manifest.as_claimed())
+    claims = _claims_of(selector)
     fits, runs_on = [], []
     for arch in known_capabilities():
         asked = msgspec.structs.replace(inquiry, device=Device("cuda", arch))
@@ -221,8 +272,29 @@ def _remedies(case: Case, selector: Selector) -> tuple[Remedy, ...]:
     return tuple(found.values())[:_MOST_REMEDIES]
 
 
+def _reordered(found: Remedy, plain: Diagnosis) -> Remedy:
+    """The remedy with the cache type first that undoes where the present one came from.
+
+    ``auto`` is again the checkpoint's own type; a layout of the target's MLA is no kind of fp8.
+    """
+    source = next((p.source for p in plain.provenance if p.field == "kv_cache_dtype"), None)
+    first = {Source.TARGET: "auto", Source.CHECKPOINT: str(plain.question.layer.get("dtype"))}
+    wanted = first.get(source) if source else None
+    changes = []
+    for change in found.changes:
+        values = (change.after, *change.others)
+        if change.field == "kv_cache_dtype" and wanted in values[1:]:
+            others = tuple(value for value in values if value != wanted)
+            change = msgspec.structs.replace(change, after=str(wanted), others=others)
+        changes.append(change)
+    return msgspec.structs.replace(found, changes=tuple(changes))
+
+
 def _says_too(one: Remedy, other: Remedy) -> bool:
-    """Whether the first names the other's single change among its further values."""
+    """Whether the first makes the other idle: fewer changes of the same, or the same value."""
+    fields, others = ({change.field for change in r.changes} for r in (one, other))
+    if fields < others:
+        return True
     if one.backends != other.backends or (len(one.changes), len(other.changes)) != (1, 1):
         return False
     first, second = one.changes[0], other.changes[0]
@@ -248,18 +320,6 @@ def _is_possible(way: Way) -> bool:
 
 
 def _versions(log: Log, manifest: Manifest) -> Versions:
-    name = manifest.ref.name.partition("+")[0]
-    known = sorted(
-        path.stem.removeprefix(f"{name}-") for path in resource("manifests").glob(f"{name}-*.yaml")
-    )
     stated = manifest.ref.version
-    differ = None if log.version is None else not _are_same(log.version.text, stated)
-    return Versions(log.version, stated, differ, tuple(known))
-
-
-def _are_same(one: str, other: str) -> bool:
-    """Whether two versions are the same but for what a build adds behind a ``+``."""
-    try:
-        return Version(Version(one).public) == Version(Version(other).public)
-    except InvalidVersion:
-        return one == other
+    differ = None if log.version is None else not are_same(log.version.text, stated)
+    return Versions(log.version, stated, differ, tuple(sorted(known_versions(manifest))))

@@ -57,12 +57,18 @@ class Engine(msgspec.Struct, frozen=True):
 
 
 class Question(msgspec.Struct, frozen=True):
-    """What a preflight is asked, beside the command."""
+    """What a preflight is asked, beside the command.
+
+    Attributes:
+        draft: the drafter's model, when it has one that could be read.
+        no_draft: why it could not.
+    """
 
     model: Model
     device: Device
     engine: Engine
     draft: Model | None = None
+    no_draft: str = ""
 
 
 class Judged(msgspec.Struct, frozen=True):
@@ -98,8 +104,8 @@ def judge(command: Command, asked: Question, *, hasty: bool = False) -> Judgemen
         hasty: stop at the first refusal.
     """
     words = asked.engine.truth.manifest.vocabulary
-    parts = parts_of(command, asked.model, words, asked.draft)
-    refusals = [*_refused_words(command), *parts.refusals]
+    parts = parts_of(command, asked.model, words, asked.device, asked.draft, asked.no_draft)
+    refusals = [*_refused_words(command), *_refused_ranks(command), *parts.refusals]
     notes = [*command.notes, *parts.notes, *_kind_notes(command)]
     judged: list[Judged] = []
     for part in parts.parts:
@@ -136,6 +142,17 @@ def _refused_words(command: Command) -> Iterator[Refusal]:
             refused = note.kind in ("dead", "unknown")
         if refused:
             yield Refusal("command", words=note.text)
+
+
+def _refused_ranks(command: Command) -> Iterator[Refusal]:
+    """Yields why a drafter cannot have ranks of its own: it has all of its target's, or one."""
+    own, target = command.setting("draft_tp_size"), command.setting("tp_size")
+    said = command.speculative or {}
+    has_layers = bool(said.get("model")) or "mtp" in str(said.get("method"))
+    ranks = target.value if target is not None else 1
+    if own is not None and has_layers and own.value not in (None, 1, ranks):
+        words = f"{one_line(own.origin)} {own.value} is neither 1 nor tp_size {ranks}"
+        yield Refusal("parallel sizes", "drafter", words=words)
 
 
 def _kind_notes(command: Command) -> Iterator[Note]:

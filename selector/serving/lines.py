@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -87,6 +88,7 @@ def number_lines(text: str | Iterable[str]) -> Iterator[tuple[int, str]]:
             number += 1
 
 
+@lru_cache(4)  # a line is looked at again with the next two
 def clean_line(number: int, raw: str) -> list[Line]:
     """The lines that a line of a log holds: a JSON envelope can hold several."""
     found: list[Line] = []

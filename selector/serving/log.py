@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
 
+from selector.errors import AttnselError
 from selector.fields import Vocabulary
 from selector.serving.drafts import MARK, Draft, has_mark
 from selector.serving.lines import Line, clean_line, number_lines
 from selector.serving.literal import until_closed
+from selector.serving.older import Older, is_near, read_older, strange
 from selector.serving.reasons import Reason
 from selector.serving.sentences import Reading, Words, read_error
 from selector.serving.startup import Startup, Stated, Told, is_of_startup
@@ -27,6 +30,7 @@ __all__ = ["EngineError", "Log", "Reason", "Stated", "Told", "read_log"]
 _MOST_ERRORS = 256
 """So many different errors of a log are kept, the first ones."""
 
+_MOST_STRANGE = 5
 _MOST_DRAFTS = 64
 _LONGEST_SAMPLE = 8192
 _LONGEST_BEFORE = 400
@@ -36,9 +40,10 @@ class EngineError(msgspec.Struct, frozen=True):
     """An attention error of a log.
 
     Attributes:
-        kind: ``none``: no backend was valid; ``forced``: the one asked for was not.
+        kind: ``none``: no backend was valid; ``forced``: the one asked for was not; ``refused``:
+            one backend refused by a sentence of its own, whoever chose it.
         platform: the engine's word for it, ``cuda``; ``None``: not said.
-        backend: the backend asked for, of ``forced``.
+        backend: the backend asked for, of ``forced``; the one that refuses, of ``refused``.
         asked: fields of the vocabulary → their values, as :meth:`selector.fields.Field.read` gives
             them.
         unknown: names, or values, that the vocabulary does not have, as text.
@@ -118,16 +123,21 @@ class _Reader:
         self._drafts: dict[str, Draft] = {}
         self._last = ""
         self._kept: dict[object, _Kept] = {}
+        self._older: dict[str, tuple[Older, EngineError]] = {}
+        self._strange: dict[str, Told] = {}
 
     def read(self, number: int, raw: str) -> None:
         """Reads one line."""
         marked = has_mark(raw, (earlier for _, earlier in self._before))
         of_startup = is_of_startup(raw)
         near = of_startup or self._startup_pending or self._startup.goes_on
-        if marked or self._pending or self._drafts or near:
+        beside = is_near(raw)
+        if marked or self._pending or self._drafts or near or beside:
             lines = clean_line(number, raw)
             if near:
                 self._read_startup(lines)
+            if beside:
+                self._read_beside(lines, marked)
             for place, line in enumerate(lines):
                 if marked or self._pending:
                     self._find_marks(line, lines[max(0, place - 2) : place])
@@ -142,15 +152,36 @@ class _Reader:
             self._close(tag, at_end=True)
         self._startup.close()
         return Log(
-            errors=self._merged(),
+            errors=self._all(),
             version=self._startup.version,
             gpu=self._startup.gpu,
             capability=self._startup.capability,
             model=self._startup.model,
             settings=MappingProxyType(self._startup.settings),
             shows_command=self._startup.shows_command,
-            unread=tuple(self._startup.unread),
+            unread=(*self._startup.unread, *self._strange.values()),
         )
+
+    def _all(self) -> tuple[EngineError, ...]:
+        """The errors; what one backend said without an exception counts where nothing else does."""
+        beside = list(self._older.values())
+        found = [*self._merged(), *(error for older, error in beside if older.raised)]
+        found = found or [error for _, error in beside]
+        return tuple(sorted(found, key=lambda error: error.line))[:_MOST_ERRORS]
+
+    def _read_beside(self, lines: list[Line], marked: bool) -> None:
+        """Reads what one backend says by itself, and keeps errors that nothing here reads."""
+        for line in lines:
+            older = read_older(line.text)
+            if older is None:
+                said = None if marked else strange(line.text)
+                if said is not None and len(self._strange) < _MOST_STRANGE:
+                    self._strange.setdefault(said, Told(said, line.number))
+            elif older.text in self._older:
+                first, error = self._older[older.text]
+                self._older[older.text] = first, _counted(error, 1)
+            elif len(self._older) < _MOST_ERRORS:
+                self._older[older.text] = older, _error_of(older, self._words, line.number)
 
     def _read_startup(self, lines: list[Line]) -> None:
         before = self._cleaned_before()[-1:] if self._startup_pending else []
@@ -263,6 +294,28 @@ class _Reader:
                 whole[twin] = whole[twin]._replace(error=error)
         found = [*(kept.error for kept in whole.values()), *cut]
         return tuple(sorted(found, key=lambda error: error.line))
+
+
+def _error_of(older: Older, words: Words, line: int) -> EngineError:
+    """The refusal by one backend as an error."""
+    asked: dict[str, object] = {}
+    for name, value in older.asked.items():
+        field = words.fields.get(name)
+        if field is not None:
+            with suppress(AttnselError):
+                asked[field.name] = field.read(value)
+    reason = Reason(older.text, older.code)
+    return EngineError(
+        kind="forced" if older.named else "refused",
+        platform=None,
+        backend=older.backend,
+        asked=MappingProxyType(asked),
+        unknown=MappingProxyType({}),
+        reasons=MappingProxyType({older.backend: (reason,)} if older.backend else {}),
+        prefill=False,
+        complete=True,
+        line=line,
+    )
 
 
 def _counted(error: EngineError, more: int) -> EngineError:

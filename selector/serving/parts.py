@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -14,10 +14,14 @@ from selector.errors import AttnselError
 from selector.fields import Vocabulary, one_line, show
 from selector.models import override
 from selector.serving.command import Command
+from selector.serving.dtypes import pools, refused_dtype, settled_dtype
 from selector.serving.pins import Pin, pins_of
 from selector.serving.refusal import Refusal, Stack
+from selector.serving.scheme import as_engine_reads
+from selector.serving.sizes import clashes
+from selector.serving.skipping import Skips, kept_layer, skips_of
 from selector.serving.values import Note, Setting
-from selector.values import Layer, LayerGroup, Model, Origin, Request
+from selector.values import Device, Layer, LayerGroup, Model, Origin, Request
 
 __all__ = ["Part", "Parts", "Trace", "parts_of"]
 
@@ -27,11 +31,6 @@ _NO_LAYERS = frozenset({"ngram", "ngram_gpu", "suffix", "medusa", "mlp_speculato
 """Drafters without attention."""
 
 _TOWER = "vLLM picks the backend of a tower by rules of its own, which no manifest states"
-_UNMODELLED = {
-    "hf_overrides": "its keys are not applied; give the config.json with them through --model",
-    "kv_cache_dtype_skip_layers": "the layers it names are not told apart; all are taken alike",
-    "convert": "layers are taken as the config.json has them",
-}
 _KINDS: Mapping[Origin, TraceKind] = {
     Origin.CONFIG: "config",
     Origin.CHECKPOINT: "checkpoint",
@@ -39,7 +38,9 @@ _KINDS: Mapping[Origin, TraceKind] = {
     Origin.DERIVED: "derived",
 }
 _DRAFT = {"draft_kv_cache_dtype": "kv_cache_dtype", "draft_tp_size": "tp_size"}
+_NAMES = ("model_type", "architectures")
 _SIZES = ("tp_size", "dcp_size", "pcp_size")
+_RANKS = (*_SIZES, "dcp", "pcp")
 
 
 class Trace(msgspec.Struct, frozen=True):
@@ -90,37 +91,79 @@ class Parts(msgspec.Struct, frozen=True):
     notes: tuple[Note, ...]
 
 
-def parts_of(command: Command, model: Model, words: Vocabulary, draft: Model | None) -> Parts:
+def parts_of(
+    command: Command,
+    model: Model,
+    words: Vocabulary,
+    device: Device,
+    draft: Model | None = None,
+    no_draft: str = "",
+) -> Parts:
     """The groups of layers that a command makes of a model.
 
     Args:
         command: as read.
         model: as read, with the whole model's head counts.
         words: the manifest's fields.
+        device: where they are to run.
         draft: the drafter's model, when it has one that could be read.
+        no_draft: why it could not.
     """
-    return _Reader(command, words).read(model, draft)
+    return _Reader(command, words, device).read(model, draft, no_draft)
+
+
+class _Build(NamedTuple):
+    """One stack that is being built.
+
+    Attributes:
+        stack: which.
+        model: with the whole model's head counts.
+        ranks: on one rank, with what the command sets.
+        fields: what the command sets, and what follows from the device.
+        derived: field → why, for what the command does not say.
+        skips: the layers whose cache keeps the model's type.
+        overrides: what replaced keys of its config.
+    """
+
+    stack: Stack
+    model: Model
+    ranks: Model
+    fields: Mapping[str, Value | Domain]
+    derived: Mapping[str, str]
+    skips: Skips
+    overrides: Mapping[str, object] = MappingProxyType({})
 
 
 class _Reader:
     """Collects parts, refusals and notes."""
 
-    def __init__(self, command: Command, words: Vocabulary) -> None:
+    def __init__(self, command: Command, words: Vocabulary, device: Device) -> None:
         self.command = command
         self.words = words
+        self.device = device
         self.refusals: list[Refusal] = []
         self.notes: list[Note] = []
 
-    def read(self, model: Model, draft: Model | None) -> Parts:
-        self._name_unmodelled()
-        target = self._fields(drafter=False)
-        ranks = self._override(model, target, "target")
+    def read(self, model: Model, draft: Model | None, no_draft: str) -> Parts:
+        self._name_others()
+        fields = self._fields(drafter=False)
+        model, lost = as_engine_reads(model, latent=fields.get("mla") is not False)
+        if lost and "kv_cache_dtype" not in fields:
+            self.notes.append(Note("overridden", "config.json", lost))
+        derived = self._settle_dtype(model, fields)
+        ranks = self._override(model, fields, "target")
+        for text in clashes(self._whole(model, fields), fields):
+            self._refuse(Refusal("parallel sizes", "target", words=text))
+        skips = skips_of(self.command, ranks)
+        overrides = self.command.hf_overrides or {}
+        target = _Build("target", model, ranks, fields, derived, skips, overrides)
         parts: list[Part] = []
         if not self._is("mm_encoder_only"):
-            parts += self._stack("target", model, ranks, target)
-            parts += self._drafter(model, ranks, draft)
+            self.notes += skips.notes
+            parts += self._stack(target)
+            parts += self._drafter(target, draft, no_draft)
         if not self._is("language_model_only"):
-            parts += self._towers(model)
+            parts += self._towers(target)
         return Parts(tuple(parts), tuple(self.refusals), tuple(self.notes))
 
     def _is(self, field: str) -> bool:
@@ -138,22 +181,15 @@ class _Reader:
         if all(refusal.words != known.words for known in self.refusals):
             self.refusals.append(refusal)
 
-    def _name_unmodelled(self) -> None:
-        for field, why in _UNMODELLED.items():
-            if (setting := self.command.setting(field)) is not None:
-                self._note("unmodelled", setting, why)
-        for field in ("dcp_size", "pcp_size"):
-            size = self.command.setting(field)
-            if size is not None and isinstance(size.value, int) and size.value > 1:
-                self._note("unmodelled", size, "whether it goes with the other sizes is not asked")
-        runner = self.command.setting("runner")
-        if runner is not None and runner.value == "pooling":
-            self._note("unmodelled", runner, "layers are taken as the config.json has them")
+    def _name_others(self) -> None:
         platform = self.command.setting("platform")
         if platform is not None:
             self._note("unmodelled", platform, "the device is the one that was asked about")
-        if (how := self.command.setting("quantization")) is not None:
-            self._note("unmodelled", how, "a KV cache type that it brings along is not read")
+        overrides = self.command.setting("hf_overrides")
+        for key, value in (self.command.hf_overrides or {}).items():
+            if overrides is not None and key in _NAMES:
+                text = f"{key} {one_line(value)} replaces that of the config.json"
+                self._note("overridden", overrides, text)
 
     # -- the fields that a command sets -----------------------------------------------------------
 
@@ -193,13 +229,13 @@ class _Reader:
         try:
             return override(model, fields)
         except AttnselError as error:
-            without = {n: v for n, v in fields.items() if n not in _SIZES}
+            without = {n: v for n, v in fields.items() if n not in _RANKS}
             try:
                 found = override(model, without)
             except AttnselError as other:
                 return self._override_without(model, fields, stack, str(other))
             self._refuse(Refusal("parallel sizes", stack, words=str(error)))
-            for name in _SIZES:
+            for name in _RANKS:
                 fields.pop(name, None)
             return found
 
@@ -217,24 +253,51 @@ class _Reader:
             fields.clear()
         return self._override(model, fields, stack)
 
+    def _whole(self, model: Model, fields: Mapping[str, Value | Domain]) -> Model:
+        """The model with all its heads, and the kind of layers that will be built."""
+        try:
+            return override(model, {n: v for n, v in fields.items() if n not in _SIZES})
+        except AttnselError:
+            return model
+
+    def _settle_dtype(self, model: Model, fields: dict[str, Value | Domain]) -> dict[str, str]:
+        """Puts in what ``--dtype auto`` comes to; gives why, where it is not what was declared."""
+        setting = self.command.setting("dtype")
+        if setting is not None and "dtype" in fields:
+            why = refused_dtype(str(fields["dtype"]), model, self.device)
+            if why:
+                words = f"{one_line(setting.origin)} {fields['dtype']} {why}"
+                self._refuse(Refusal("command", words=words))
+            return {}
+        declared = model.groups[0].layer.get("dtype") if model.groups else None
+        if not isinstance(declared, str):
+            return {}
+        pooling = pools(self.command, model)
+        made = settled_dtype(declared, model, self.device, pooling=pooling)
+        if made == declared:
+            return {}
+        fields["dtype"] = made
+        return {"dtype": model.groups[0].keys.get("dtype", "")}
+
     # -- stacks -----------------------------------------------------------------------------------
 
-    def _stack(
-        self, stack: Stack, whole: Model, ranks: Model, fields: Mapping[str, Value | Domain]
-    ) -> Iterator[Part]:
-        settings = self._settings(drafter=stack == "drafter")
-        before = {group.name: group for group in whole.groups}
-        for group in ranks.groups:
-            self._note_replaced(before.get(group.name), group, settings)
-            yield Part(
-                stack,
-                whole,
-                group,
-                self._traces(group, settings),
-                pins_of(self.command, stack, group.layer),
-                self._request(),
-                _sharder(whole, fields, group.name),
-            )
+    def _stack(self, build: _Build) -> Iterator[Part]:
+        settings = self._settings(drafter=build.stack == "drafter")
+        before = {group.name: group for group in build.model.groups}
+        for whole in build.ranks.groups:
+            self._note_replaced(before.get(whole.name), whole, settings)
+            for group, why in build.skips.split(whole, numbered=build.stack == "target"):
+                traces = self._traces(group, settings, build)
+                sharder = _sharder(build.model, build.fields, whole.name)
+                yield Part(
+                    build.stack,
+                    build.model,
+                    group,
+                    tuple(_skipped(trace, why) for trace in traces) if why else traces,
+                    pins_of(self.command, build.stack, group.layer),
+                    self._request(),
+                    _skipping(sharder) if why else sharder,
+                )
 
     def _request(self) -> Request:
         tokens = self.command.setting("speculative_tokens")
@@ -253,14 +316,18 @@ class _Reader:
             text = f"{used} replaces {stored}, which the checkpoint says"
             self._note("overridden", setting, text)
 
-    def _traces(self, group: LayerGroup, settings: Mapping[str, Setting]) -> tuple[Trace, ...]:
+    def _traces(
+        self, group: LayerGroup, settings: Mapping[str, Setting], build: _Build
+    ) -> tuple[Trace, ...]:
         return tuple(
-            self._trace(name, group, settings)
+            self._trace(name, group, settings, build)
             for name in self.words.fields
             if group.layer.get(name) is not None
         )
 
-    def _trace(self, name: str, group: LayerGroup, settings: Mapping[str, Setting]) -> Trace:
+    def _trace(
+        self, name: str, group: LayerGroup, settings: Mapping[str, Setting], build: _Build
+    ) -> Trace:
         value, field = group.layer.get(name), self.words.fields[name]
         text = one_line(value) if value is None or isinstance(value, Domain) else show(field, value)
         origin, key = group.origins.get(name, Origin.DEFAULT), group.keys.get(name, "")
@@ -271,20 +338,38 @@ class _Reader:
         if key.startswith("--set "):  # it follows from a field that was set
             source = settings.get(key.removeprefix("--set "))
             key = one_line(source.origin) if source else key.removeprefix("--set ")
-        return Trace(name, text, _KINDS.get(origin, "derived"), key)
+        kind, key = _KINDS.get(origin, "derived"), build.derived.get(name) or key
+        replaced, where = self._where(key, build.overrides)
+        if replaced and kind in ("config", "checkpoint"):
+            kind = "flag"
+        return Trace(name, text, kind, where)
 
-    def _drafter(self, model: Model, ranks: Model, draft: Model | None) -> Sequence[Part]:
+    def _where(self, keys: str, overrides: Mapping[str, object]) -> tuple[bool, str]:
+        """Keys of the config, those that ``--hf-overrides`` replaced with its spelling."""
+        setting = self.command.setting("hf_overrides")
+        if setting is None or not overrides or not keys:
+            return False, keys
+        replaced, said = False, list[str]()
+        for key in keys.split(", "):
+            mine = _holds(overrides, key)
+            replaced = replaced or mine
+            said.append(f"{one_line(setting.origin)}.{key}" if mine else key)
+        return replaced, ", ".join(said)
+
+    def _drafter(self, target: _Build, draft: Model | None, no_draft: str) -> Sequence[Part]:
         said = self.command.speculative
         if said is None:
             return ()
         method, name = str(said.get("method") or ""), said.get("model")
         if method in _NO_LAYERS:
             return ()
-        fields = self._fields(drafter=True)
         if "mtp" in method:
+            model = target.model if draft is None else draft
             counted = model.drafters[0] if model.drafters else None
-            own = self._override(model, fields, "drafter")
-            parts = [*self._stack("drafter", model, own, fields)]
+            build = self._drafting(model, target)
+            if draft is None:
+                build = build._replace(overrides=target.overrides)
+            parts = [*self._stack(build)]
             named = [p for p in parts if counted is not None and p.group.name == counted.like]
             group = (named or parts)[-1:]
             count = counted.count if counted is not None else 1
@@ -294,14 +379,25 @@ class _Reader:
             ]
         if draft is None:
             what = one_line(name) if name else f"of method {one_line(method) or 'unknown'}"
-            text = f"the drafter {what} is not read, so nothing is said of its layers"
+            why = f": {no_draft}" if no_draft else ""
+            text = f"the drafter {what} is not read, so nothing is said of its layers{why}"
             self.notes.append(Note("unmodelled", "--speculative-config", text))
             return ()
-        own = self._override(draft, fields, "drafter")
-        return [*self._stack("drafter", draft, own, fields)]
+        return [*self._stack(self._drafting(draft, target))]
 
-    def _towers(self, model: Model) -> Iterator[Part]:
-        for tower in model.towers:
+    def _drafting(self, model: Model, target: _Build) -> _Build:
+        """How a drafter is built: it computes in the type of its target."""
+        fields, derived = self._fields(drafter=True), dict[str, str]()
+        own = [group.layer.get("dtype") for group in model.groups[:1]]
+        used = [group.layer.get("dtype") for group in target.ranks.groups[:1]]
+        if used and own != used and used[0] is not None and "dtype" not in fields:
+            fields["dtype"] = used[0]
+            derived["dtype"] = "that of the target"
+        ranks = self._override(model, fields, "drafter")
+        return _Build("drafter", model, ranks, fields, derived, target.skips)
+
+    def _towers(self, target: _Build) -> Iterator[Part]:
+        for tower in target.model.towers:
             beside = Model(f"{tower.kind} tower", tower.model_type, tower.groups)
             if not tower.groups:
                 said = tower.notes[0] if tower.notes else "not read"
@@ -311,7 +407,7 @@ class _Reader:
                     "tower",
                     beside,
                     group,
-                    self._traces(group, {}),
+                    self._traces(group, {}, target._replace(derived={})),
                     pins_of(self.command, "tower", group.layer),
                     unmodelled=_TOWER,
                 )
@@ -331,3 +427,33 @@ def _sharder(
         return next((group.layer for group in groups if group.name == name), None)
 
     return layer_at
+
+
+def _skipped(trace: Trace, why: str) -> Trace:
+    """Where the cache type of a layer that is skipped comes from."""
+    if trace.field != "kv_cache_dtype":
+        return trace
+    flag = why.startswith("-") or ": " in why
+    return Trace(trace.field, trace.value, "flag" if flag else "derived", why)
+
+
+def _skipping(shard: Callable[[int], Layer | None]) -> Callable[[int], Layer | None]:
+    """The same for layers that are skipped."""
+
+    def layer_at(size: int) -> Layer | None:
+        layer = shard(size)
+        return kept_layer(layer) if layer is not None else None
+
+    return layer_at
+
+
+def _holds(overrides: Mapping[str, object], key: str) -> bool:
+    """Whether overrides hold a key of the config, which may be dotted."""
+    found: object = overrides
+    for part in key.split("."):
+        if part == "*":
+            return True
+        if not isinstance(found, Mapping) or part not in found:
+            return False
+        found = found[part]
+    return True

@@ -81,7 +81,7 @@ def pins_of(command: Command, stack: Stack, layer: Layer) -> tuple[Pin, ...]:
     if stack == "tower":
         return tuple(_plain(command.setting("tower_backend")))
     pins = [*_per_kind(command, layer)]
-    if not pins and layer.get("attn_type") in ("decoder", "encoder_decoder", None):
+    if not pins and layer.get("attn_type") != "encoder":  # encoders beside a decoder choose apart
         pins += _plain(command.setting("draft_backend" if stack == "drafter" else "backend"))
     prefill = command.setting("mla_prefill_backend")
     if prefill is not None and is_dense_mla(layer):

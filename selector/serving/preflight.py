@@ -73,6 +73,7 @@ def preflight(
     device: Device,
     engine: Engine,
     draft: Model | None = None,
+    no_draft: str = "",
 ) -> Preflight:
     """Looks ahead: what is selected, what then refuses, and the smallest change.
 
@@ -82,11 +83,12 @@ def preflight(
         device: where it is to run.
         engine: the manifest.
         draft: the drafter's model, when the command names one that can be read.
+        no_draft: why it cannot.
 
     Raises:
         UnknownDeviceError: the manifest says nothing of the device's platform.
     """
-    asked = Question(model, device, engine, draft)
+    asked = Question(model, device, engine, draft, no_draft)
     found = judge(command, asked)
     check_platform(found.judged, engine)
     mended = mend(command, found, asked)

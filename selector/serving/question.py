@@ -73,7 +73,7 @@ class Question(msgspec.Struct, frozen=True):
 def question_of(
     error: EngineError,
     log: Log,
-    vocabulary: Vocabulary,
+    manifest: Manifest,
     given: Mapping[str, Value | Domain] = MappingProxyType({}),
 ) -> Question:
     """The layer that an error speaks of; what the asker says himself comes first.
@@ -81,15 +81,16 @@ def question_of(
     Args:
         error: the engine's.
         log: whose settings tell what the error does not print.
-        vocabulary: the manifest's.
+        manifest: whose fields are meant, and which kinds of layers its backends serve.
         given: fields that the asker sets.
     """
+    vocabulary = manifest.vocabulary
     fields: dict[str, Value | Domain] = {}
     told: dict[str, Witness] = {}
     sources = (
         (Witness.GIVEN, given),
         (Witness.ERROR, _asked(error, vocabulary)),
-        (Witness.REASON, _implied(error)),
+        (Witness.REASON, {**_kind(error, manifest), **_implied(error)}),
         (Witness.SETTING, _set(log, vocabulary)),
     )
     for witness, values in sources:
@@ -113,6 +114,16 @@ def _asked(error: EngineError, vocabulary: Vocabulary) -> dict[str, Value | Doma
     if error.prefill:
         found.setdefault("mla", True)
     return found
+
+
+def _kind(error: EngineError, manifest: Manifest) -> dict[str, Value | Domain]:
+    """The kind of layer that the one backend serves: another kind would be among its reasons."""
+    entry = manifest.entries.get(error.backend or "")
+    if entry is None or error.kind != "forced" or not error.complete or not error.reasons:
+        return {}
+    said = {r.code for reasons in error.reasons.values() for r in reasons}
+    kind = {"mla": entry.mla, "sparse": entry.sparse}
+    return {name: value for name, value in kind.items() if name.upper() not in said}
 
 
 def _implied(error: EngineError) -> dict[str, Value | Domain]:

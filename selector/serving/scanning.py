@@ -47,6 +47,12 @@ class Given(msgspec.Struct, frozen=True):
         return f"{self.file}: {self.spelling[2:]}" if self.file else self.spelling
 
     @property
+    def root(self) -> str:
+        """The same without the keys after the first dot."""
+        spelling = self.spelling.partition(".")[0] if self.found.path else self.spelling
+        return f"{self.file}: {spelling[2:]}" if self.file else spelling
+
+    @property
     def action(self) -> str:
         """The name of the flag, or of the one that holds the key."""
         return self.found.flag.root

@@ -180,7 +180,7 @@ class _Settling:
         if (key := _SHORTCUTS.get(flag.name)) and value is not None:
             self.speculative = {**(self.speculative or {})}
             self.speculative.setdefault(key, value)
-        self._set_fields(flag, value, given.origin, given.position)
+        self._set_fields(flag, value, given.root, given.position)
 
     def _add_keys(self, flag: Flag, value: Plain, sources: Mapping[str, Given]) -> None:
         if value is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +11,7 @@ import msgspec
 
 from selector.fields import one_line
 from selector.serving.command import Command, CommandError, read_command
-from selector.serving.flags import normalise, table
+from selector.serving.flags import table
 from selector.serving.lines import Line
 from selector.serving.literal import one_blank, read_data, read_pairs
 from selector.serving.shell import split_line
@@ -63,6 +64,7 @@ _SIGNS = (
 
 _LONGEST_COMMAND = 16_384
 _MOST_UNREAD = 20
+_MOST_STATEMENTS = 64
 
 _VERSIONS = (
     re.compile(r"vLLM API server version\s+v?([0-9][\w.+!-]{0,80})"),
@@ -119,6 +121,7 @@ class Startup:
         self._settings: dict[str, tuple[int, Stated]] = {}
         self._command: list[str] = []
         self._command_line = 0
+        self._statements = 0
 
     @property
     def version(self) -> Told | None:
@@ -165,8 +168,13 @@ class Startup:
             self._read_command(_from_variables(line.text, found))
 
     def read_arguments(self, text: str, line: int) -> None:
-        """Reads what ``non-default args: {…}`` or ``args: Namespace(…)`` hold, each by itself."""
+        """Reads what ``non-default args: {…}`` or ``args: Namespace(…)`` hold, each by itself.
+
+        Every process may say it once; what is said first counts.
+        """
         self.shows_command = True
+        if self._is_enough():
+            return
         for name, told in read_pairs(text, deepest=0).items():
             value = read_data(told)
             if value is None:
@@ -175,13 +183,11 @@ class Startup:
                 rank = 0 if name == "model" else 1
                 self._keep("model", rank, Told(one_blank(str(value)), line))
             try:
-                command = read_command(["vllm", "serve", "model"], config={name: value})
+                self._set_all(
+                    read_command(["vllm", "serve", "model", *_words_of(name, value)]), 0, line
+                )
             except CommandError as error:
-                known = table().options.get(normalise(f"--{name}"))
-                if known is not None and known.flag.kind == "flag":
-                    self._leave(str(error), line)
-            else:
-                self._set_all(command, 0, line)
+                self._leave(str(error), line)
 
     def close(self) -> None:
         """Reads the command that the end of the log cut off."""
@@ -195,6 +201,11 @@ class Startup:
     def _keep(self, name: str, rank: int, told: Told) -> None:
         if name not in self._found or rank < self._found[name][0]:
             self._found[name] = (rank, told)
+
+    def _is_enough(self) -> bool:
+        """Counts a statement of settings; a log has one of each process, and sentences."""
+        self._statements += 1
+        return self._statements > _MOST_STATEMENTS
 
     def _leave(self, text: str, line: int) -> None:
         told = Told(one_line(text), line)
@@ -239,6 +250,8 @@ class Startup:
     def _finish_command(self) -> None:
         text = "\n".join(self._command).rstrip("\\")
         self._command = []
+        if self._is_enough():
+            return
         try:
             variables, words = split_line(text)
             command = read_command(words, variables)
@@ -266,11 +279,24 @@ def _from_variables(text: str, found: re.Match[str]) -> str:
     return "".join(set_there) + told
 
 
+def _words_of(name: str, value: Any) -> list[str]:
+    """An argument as the words of a command; none for one that does not touch attention."""
+    spelling = f"--{name.replace('_', '-')}"
+    found = table().options.get(spelling)
+    if found is None or found.flag.kind != "flag":
+        return []
+    if found.flag.takes in ("switch", "on"):
+        off = next(iter(found.flag.negations), None)
+        return [spelling] if value is True else [off] if value is False and off else []
+    if isinstance(value, list):
+        return [spelling, *map(str, value)]
+    return [f"{spelling}={json.dumps(value) if isinstance(value, dict) else value}"]
+
+
 def _settings_of(command: Command) -> Iterator[tuple[str, Any, str]]:
-    """Yields what a command sets, with the spelling as a command line has it."""
+    """Yields what a command sets, and the spelling that does."""
     for setting in command.settings:
-        origin = normalise(setting.origin.removesuffix(" of --config"))
-        yield setting.field, setting.value, origin
+        yield setting.field, setting.value, setting.origin
     for name, field in _FORMERLY.items():
         if command.setting(field) is None and command.variables.get(name):
             yield field, command.variables[name], f"variable {name}"

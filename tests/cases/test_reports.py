@@ -3,7 +3,8 @@
 Of each report ``said`` holds only the reasons that the thread itself shows. ``fix`` is what it
 found: a change, what runs once nothing is forced, what a later version runs, that nothing helps;
 ``null``: only a version that is not known here has it. ``only_other_version`` is ``null`` where
-the thread shows no error; a version that it gives roughly ("~0.19") is rounded.
+the thread shows no error; a version that it gives roughly ("~0.19") is rounded. ``first`` is how
+the answer begins, and ``says`` what else of the thread must be in it.
 """
 
 from __future__ import annotations
@@ -121,10 +122,20 @@ def test_it_says_when_only_another_version_could_tell(report: dict[str, Any]) ->
 
 
 @every_report
+def test_what_to_do_comes_first_and_the_thread_is_found_in_the_answer(
+    report: dict[str, Any],
+) -> None:
+    text = paint(diagnosis_lines([diagnosed(report)], vllm(), Places()), width=1000)
+    assert text.startswith(report["first"] or "")
+    for words in report["says"]:
+        assert words in text
+
+
+@every_report
 def test_what_was_asked_is_shown(report: dict[str, Any]) -> None:
     text = paint(diagnosis_lines([diagnosed(report)], vllm(), Places()))
     assert f"head_size {report['config']['head_size']}" in text
-    assert report["arch"] in text.splitlines()[0]
+    assert report["arch"] in text.split("\n\n")[1]
 
 
 # -- anything at all -----------------------------------------------------------------------------

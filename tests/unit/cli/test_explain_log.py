@@ -37,19 +37,21 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
-def test_first_what_was_asked_then_the_nearest_change(run: Run, tmp_path: Path) -> None:
+def test_first_what_to_do_then_what_was_asked(run: Run, tmp_path: Path) -> None:
     text = "INFO [api_server.py:1] vLLM API server version 0.19.1\n" + NONE
     ran = run("explain", "--log", written(tmp_path, text), "--arch", "9.0")
     lines = [line for line in ran.out.splitlines() if line]
     assert ran.code == 3
     assert ran.err == ""
-    assert lines[0].startswith("no valid attention backend · compute capability 9.0 · vLLM 0.19.1")
-    assert "head_size 64" in lines[1]
-    assert "kv_cache_dtype fp8_ds_mla" in lines[1]
-    assert lines[2].split()[:2] == ["nearest", "kv_cache_dtype"]
+    assert lines[0].startswith("--kv-cache-dtype auto")
+    assert "makes FLASH_ATTN the choice" in lines[0]
+    asked = next(n for n, line in enumerate(lines) if "no valid attention backend" in line)
+    assert "compute capability 9.0 · vLLM 0.19.1" in lines[asked]
+    assert "head_size 64" in lines[asked + 1]
+    assert "kv_cache_dtype fp8_ds_mla" in lines[asked + 1]
     assert any(line.split() == ["FLASH_ATTN", *line.split()[1:]] for line in lines)
     assert "only in the manifest" in ran.out
-    assert "probably the target model's" in lines[-2]
+    assert "probably the target model's" in lines[-2] + lines[-1]
 
 
 def test_both_marks_are_shown(run: Run, tmp_path: Path) -> None:
@@ -77,8 +79,44 @@ def test_options_override_what_the_log_says(run: Run, tmp_path: Path) -> None:
 def test_without_a_gpu_it_says_how_to_name_one(run: Run) -> None:
     ran = run("explain", "--log", LOGS / "sparse_mla_tp8.log")
     assert ran.code == 0
-    assert "the log names no GPU; say it with --gpu" in ran.out
-    assert "the log's reasons are those of 7.0–8.9" in ran.out
+    first = " ".join(ran.out.partition("\n\n")[0].split())
+    assert first.startswith("say which GPU, with --gpu")
+    assert "its reasons are those of 7.0–8.9" in first
+
+
+def test_an_error_about_mla_prefill_says_which_phase_fails(run: Run) -> None:
+    path = LOGS / "mla_prefill.log"
+    given = ("--log", path, "--arch", "9.0", "--set", "qk_nope_head_dim=100")
+    first, second, *_ = run("explain", *given).out.splitlines()
+    assert (first, second) == ("no setting that was tried helps MLA prefill", "")
+    both = run("explain", *given, "--set", "kv_cache_dtype=fp8_inc").out.splitlines()
+    assert both[0] == first
+    assert both[1].strip().startswith("or  the error is about MLA prefill; decode has no backend")
+
+
+def test_software_that_lacks_is_said_in_words(run: Run) -> None:
+    ran = run("explain", "--log", LOGS / "docker_json.log")
+    assert ran.out.startswith("installing software so that FlashInfer has sparse MLA for 12.x (")
+    assert "makes FLASHINFER_MLA_SPARSE_SM120 the choice" in " ".join(ran.out.split())
+
+
+def test_a_name_that_is_no_backend_is_said_to_be_none(run: Run, tmp_path: Path) -> None:
+    text = "ValueError: Unknown attention backend: 'FLASHINFERR'. Valid options are: FLASHINFER\n"
+    ran = run("explain", "--log", written(tmp_path, text), "--arch", "9.0")
+    first = "FLASHINFERR is no backend of vLLM 0.33.0; did you mean FLASHINFER?"
+    assert ran.out.startswith(first)
+
+
+def test_what_is_not_understood_is_shown(run: Run, tmp_path: Path) -> None:
+    strange = "[TensorRT-LLM][ERROR] Assertion failed: attention sinks only on SM90\n"
+    ran = run("explain", "--log", written(tmp_path, strange))
+    assert ran.code == 2
+    assert "line 1 is not understood: Assertion failed: attention sinks only on SM90" in (
+        ran.complaint
+    )
+    ran = run("explain", "--log", written(tmp_path, NONE + strange), "--arch", "9.0")
+    assert "not understood" in ran.out
+    assert ran.out.rstrip().splitlines()[-1].split()[:2] == ["line", "2"]
 
 
 def test_each_error_gets_an_answer(run: Run, tmp_path: Path) -> None:
@@ -166,7 +204,7 @@ def test_a_layer_that_cannot_exist_is_said_to_be_so(run: Run, tmp_path: Path) ->
     path = written(tmp_path, NONE)
     ran = run("explain", "--log", path, "--arch", "9.0", "--set", "num_heads=7,num_kv_heads=2")
     assert ran.code == 3
-    assert "no answer  num_heads 7 is not a multiple of num_kv_heads 2" in ran.out
+    assert "no answer: num_heads 7 is not a multiple of num_kv_heads 2" in ran.out
 
 
 def test_another_manifest_may_answer(run: Run, tmp_path: Path, small: list[str]) -> None:

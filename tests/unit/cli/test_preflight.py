@@ -218,6 +218,71 @@ class TestModels:
         assert "32 full layers of the drafter" in ran.out
         named = run("preflight", "--gpu", "H200", "--", *line.format("x/head").split())
         assert "the drafter x/head is not read" in named.out
+        assert "no folder, config.json or preset" in named.out
+        given = run(
+            *("preflight", "--gpu", "H200", "--drafter", "llama-3.1-8b", "--"),
+            *line.format("x/head").split(),
+        )
+        assert "32 full layers of the drafter" in given.out
+
+    def test_a_drafter_that_cannot_be_read_says_why(
+        self, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "head").mkdir()
+        (tmp_path / "head" / "config.json").write_text("{")
+        line = "vllm serve qwen3-8b --spec-method eagle --spec-model head"
+        ran = run("preflight", "--gpu", "H200", "--", *line.split())
+        assert "nothing is said of its layers: head/config.json:1:2: not JSON" in ran.out
+        words = ("preflight", "--gpu", "H200", "--drafter", "head", "--", *line.split())
+        assert run(*words).code == 2
+
+    def test_overrides_of_the_config(self, run: Run) -> None:
+        words = ("preflight", "--gpu", "H200", "--", "vllm", "serve", "qwen3-8b")
+        ran = run(*words, "--hf-overrides", '{"head_dim": 96}')
+        assert "head_size 96 (--hf-overrides.head_dim)" in ran.out
+        odd = run(*words, "--hf-overrides.head_dim", "wide")
+        assert odd.code == 2
+        assert odd.complaint.startswith('with --hf-overrides, qwen3-8b: head_dim "wide" is not')
+
+
+class TestConfigFile:
+    @pytest.fixture(autouse=True)
+    def here(self, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)  # behind that of `run`
+        lines = ("model: openai/gpt-oss-120b", "kv_cache_dtype: fp8", "tensor-parallel-size: 2")
+        (tmp_path / "serve.yaml").write_text("\n".join(lines))
+
+    def test_it_is_read(self, run: Run) -> None:
+        ran = run("preflight", "--gpu", "H200", "--", "vllm", "serve", "--config", "serve.yaml")
+        assert ran.code == 0
+        assert "kv_cache_dtype fp8 (serve.yaml: kv_cache_dtype)" in ran.out
+
+    def test_what_it_says_is_overruled(self, run: Run) -> None:
+        words = ("preflight", "--gpu", "A100", "--print", "--")
+        ran = run(*words, "vllm", "serve", "--config", "serve.yaml")
+        line = "vllm serve --config serve.yaml --kv-cache-dtype auto"
+        assert (ran.code, ran.out.rstrip()) == (3, line)
+        assert run(*words, *line.split()).code == 0
+
+    def test_one_that_is_not_here_is_named(self, run: Run, tmp_path: Path) -> None:
+        words = ("preflight", "--gpu", "H200", "--", "vllm", "serve", "qwen3-8b", "--config")
+        assert "no.yaml is not read: no such file" in run(*words, "no.yaml").out
+        (tmp_path / "deep.yaml").mkdir()
+        assert "deep.yaml is not read: is a directory" in run(*words, "deep.yaml").out
+
+    def test_a_broken_one_is_one_line(self, run: Run, tmp_path: Path) -> None:
+        (tmp_path / "odd.yaml").write_text("a: !!python/name:os.system\n")
+        words = ("preflight", "--gpu", "H200", "--", "vllm", "serve", "m", "--config", "odd.yaml")
+        ran = run(*words)
+        assert ran.code == 2
+        assert ran.complaint.startswith("odd.yaml:1:4: tag !!python/name:os.system is not read")
+
+    def test_that_of_a_container_is_not_here(self, run: Run, tmp_path: Path) -> None:
+        pod = '{"image": "vllm/vllm-openai", "args": ["qwen3-8b", "--config", "serve.yaml"]}'
+        (tmp_path / "pod.json").write_text(pod)
+        ran = run("preflight", "--gpu", "H200", "--container", "pod.json")
+        assert "serve.yaml is not read: it is inside the container" in ran.out
 
 
 class TestWrongUse:

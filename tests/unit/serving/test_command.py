@@ -356,6 +356,14 @@ class TestHostile:
                 continue
             assert read_command(mended).setting(setting.field).value == setting.value
 
+    @pytest.mark.parametrize("key", ["command", "args", "entrypoint"])
+    @pytest.mark.parametrize("held", ["true", "7", "{a: b}"])
+    def test_words_of_a_container_are_a_list(self, key: str, held: str):
+        other = "args" if key != "args" else "command"
+        with pytest.raises(CommandError, match=f"{key}: .* is neither text nor a list") as caught:
+            read_container(f"{{{other}: [vllm, serve, m], {key}: {held}}}")
+        one_lined(caught.value)
+
     @settings(max_examples=300, deadline=None)
     @given(st.text(max_size=60))
     def test_any_text(self, text: str):

@@ -83,9 +83,18 @@ def test_a_forced_error_tells_what_its_reasons_and_the_command_line_say() -> Non
         "kv_cache_dtype": "fp8",
         "config_kv_cache_dtype": "fp8",
         "tp_size": 4,
+        "mla": False,
+        "sparse": False,
     }
     assert found.question.told["sink"] is Witness.REASON
     assert found.question.told["kv_cache_dtype"] is Witness.SETTING
+
+
+def test_a_kind_that_is_no_reason_is_the_kind_that_the_backend_serves() -> None:
+    layer = diagnosed(forced("CUTLASS_MLA", "['sparse not supported']"), "10.0").question.layer
+    assert (layer.get("mla"), layer.get("sparse")) == (True, True)
+    found = diagnosed(forced("CUTLASS_MLA", "['sparse not supported']"), "10.0")
+    assert found.unforced == dict.fromkeys(Phase, "FLASHINFER_MLA_SPARSE")
 
 
 def test_reasons_that_contradict_each_other_tell_nothing() -> None:
@@ -300,6 +309,25 @@ def test_of_the_same_version_no_other_could_tell() -> None:
     found = diagnosed(text_of(before=before, reasons="{FLASH_ATTN: [sparse not supported]}"))
     assert found.differs
     assert not found.only_other_version
+
+
+def test_a_change_undoes_where_the_cache_dtype_came_from() -> None:
+    """``auto`` would be the checkpoint's type again; for the target's layout it is the way out."""
+    inherited = diagnosed(text_of()).remedies[0].changes[0]
+    assert (inherited.field, inherited.after) == ("kv_cache_dtype", "auto")
+    config = text_of(kv="fp8", mla=True).replace("head_size=64", "head_size=576")
+    of_checkpoint = diagnosed(config.replace("DECODER", "ENCODER_ONLY"), "8.0")
+    for remedy in of_checkpoint.remedies:
+        for change in remedy.changes:
+            assert (change.field, change.after) != ("kv_cache_dtype", "auto")
+
+
+def test_a_change_of_more_than_is_needed_is_left_out() -> None:
+    fields = [
+        {c.field for c in r.changes} for r in diagnosed(text_of(kv="auto", block="8")).remedies
+    ]
+    assert {"block_size"} in fields
+    assert not any(one < other for one in fields for other in fields)
 
 
 # -- where values came from ----------------------------------------------------------------------

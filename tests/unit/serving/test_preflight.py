@@ -262,20 +262,25 @@ class TestNotes:
         assert [r.stage for r in found.refusals] == ["command"]
         assert changes(found) == [("--fail-on-environ-validation", "true", None)]
 
-    @pytest.mark.parametrize(
-        "flag",
-        [
-            "--hf-overrides '{\"a\": 1}'",
-            "--kv-cache-dtype-skip-layers 1",
-            "--runner pooling",
-            "--convert embed",
-            "--quantization fp8",
-            "-dcp 2 -tp 2",
-        ],
-    )
+    @pytest.mark.parametrize("flag", ["--model-impl transformers", "--dcp-comm-backend a2a"])
     def test_what_is_not_modelled_is_named(self, flag: str):
         found = ahead("H200", f"vllm serve qwen3-8b {flag}")
         assert "unmodelled" in [note.kind for note in found.notes]
+
+    @pytest.mark.parametrize(
+        "flag",
+        [
+            "--runner pooling",
+            "--convert embed",
+            "--quantization fp8",
+            "--hf-overrides '{\"a\": 1}'",
+            "-dcp 2 -tp 16",
+            "-dp 4 -pp 2 -ep",
+        ],
+    )
+    def test_what_is_decided_or_changes_no_layer_is_silent(self, flag: str):
+        found = ahead("H200", f"vllm serve qwen3-8b {flag}")
+        assert (found.will_start, found.notes) == (True, ())
 
 
 class TestDrafters:

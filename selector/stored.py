@@ -1,0 +1,116 @@
+"""Manifests as they were read before, kept on disk under a digest of all that they were read from.
+
+Reading YAML and checking it against the schema is most of the time of a first answer. A manifest
+is kept where ``ATTNSEL_CACHE_DIR`` says, else in ``~/.cache/attnsel``; an empty
+``ATTNSEL_CACHE_DIR`` keeps nothing. What cannot be kept, or is no longer whole, is read anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+from collections.abc import Iterable, Iterator
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from types import MappingProxyType
+
+import msgspec
+
+from selector.fields import BUILTIN, Field, Vocabulary
+from selector.manifest import Manifest
+from selector.resources import packaged, resource
+
+__all__ = ["fetch", "keep", "key_of"]
+
+_MOST_FILES = 64
+_READ_AT_ONCE = 1 << 26
+
+
+def key_of(sources: Iterable[tuple[str, bytes]]) -> str:
+    """The digest of files, with the names that findings give them, and of the code that reads."""
+    digest = sha256(_code())
+    for name, data in sources:
+        digest.update(f"{len(name)} {name} {len(data)} ".encode("utf-8", "surrogatepass"))
+        digest.update(data)
+    return digest.hexdigest()
+
+
+def fetch(key: str) -> Manifest | None:
+    """The manifest that was kept under a key, if there is one."""
+    folder = _folder()
+    if folder is None:
+        return None
+    try:
+        with (folder / f"{key}.manifest").open("rb") as stream:
+            if os.fstat(stream.fileno()).st_uid != os.getuid():
+                return None  # somebody else's
+            data = stream.read(_READ_AT_ONCE)
+        with _no_collection():
+            return _decoder().decode(data)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def keep(key: str, manifest: Manifest) -> None:
+    """Keeps a manifest; the oldest ones make room."""
+    folder = _folder()
+    if folder is None:
+        return
+    with contextlib.suppress(OSError):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        unfinished = folder / f"{key}.{os.getpid()}.unfinished"
+        unfinished.write_bytes(msgspec.msgpack.encode(manifest, enc_hook=_plain))
+        unfinished.replace(folder / f"{key}.manifest")
+        kept = sorted(folder.glob("*.manifest"), key=lambda path: path.stat().st_mtime)
+        for old in kept[:-_MOST_FILES]:
+            old.unlink(missing_ok=True)
+
+
+def _folder() -> Path | None:
+    said = os.environ.get("ATTNSEL_CACHE_DIR")
+    if said is not None:
+        return Path(said) if said else None
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(home) / "attnsel" if os.path.isabs(home) else None
+
+
+@cache
+def _code() -> bytes:
+    """What tells one state of the reading code from another."""
+    files = [*packaged("").glob("*.py"), *resource("schemas").glob("*.json")]
+    states = ((path.name, path.stat()) for path in sorted(files))
+    return repr([(name, at.st_size, at.st_mtime_ns) for name, at in states]).encode()
+
+
+@cache
+def _decoder() -> msgspec.msgpack.Decoder[Manifest]:
+    return msgspec.msgpack.Decoder(Manifest, dec_hook=_restored)
+
+
+def _plain(value: object) -> object:
+    """What stands for a value that the format does not know."""
+    if isinstance(value, MappingProxyType):
+        return dict(value)
+    if isinstance(value, Vocabulary):
+        return list(value.fields.values())[len(BUILTIN) :]
+    raise NotImplementedError(type(value))
+
+
+def _restored(kind: type, plain: object) -> object:
+    if kind is Vocabulary:
+        return Vocabulary(msgspec.convert(plain, list[Field]))
+    raise NotImplementedError(kind)
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Nothing that is decoded is garbage; looking for some takes longer than decoding."""
+    ran = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if ran:
+            gc.enable()
