@@ -14,6 +14,8 @@ are joined by ``&``, one addition carries the terms of every slot that is refuse
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from operator import or_
 from typing import NamedTuple, TypeVar
 
 from selector.domains import Domain, Value
@@ -91,6 +93,16 @@ def _left(term: Term, known: Mapping[str, Value]) -> Term | None:
 class Masks(dict[object, int]):
     """A field's value → its mask; computed when a value is first asked for."""
 
+    @property
+    def bits(self) -> int:
+        """The bits that some value decides against."""
+        return reduce(or_, (bit for bit, _ in (*self.refusing, *self.holding)), 0)
+
+    @property
+    def sets(self) -> tuple[Domain, ...]:
+        """The sets that a value is held against."""
+        return tuple(values for _, values in (*self.refusing, *self.holding))
+
     def __init__(
         self,
         everything: int,
@@ -144,30 +156,57 @@ class Masks(dict[object, int]):
         return mask
 
 
-class _Derived(NamedTuple):
-    """A derived value: the lowest of its bits tells which rule is the first to hold."""
+class Derived(NamedTuple):
+    """A derived value: the lowest of its bits tells which rule is the first to hold.
+
+    Attributes:
+        bits: one for each rule.
+        follows: the lowest bit → the mask of the value that follows.
+        name: of the value.
+        inputs: the fields that its rules look at.
+    """
 
     bits: int
-    masks: Mapping[int, int]  # the lowest bit → the mask of the value that follows
+    follows: Mapping[int, int]
+    name: str
+    inputs: frozenset[str]
 
 
 class Kind:
-    """The masks of rules; ``tables`` holds those of every field that is looked at."""
+    """The masks of rules.
+
+    Attributes:
+        tables: field → its masks, for every field of a question that is looked at.
+        masks: the same, and those of derived values.
+        derived: the derived values that are looked at, in order.
+        everything: all bits.
+        flags: the flags of all slots.
+        terms: the bits of their terms.
+        terms_of: flag → the bits of its terms.
+        carry: what carries a term's bit into its slot's flag.
+        lists: phase → the bit and the names of each list.
+        lists_of: the bits of the lists of prefill, and of those of decode.
+        list_bits: both.
+        flag_of: backend and phase → the flag.
+        joint: the bits of joint rules.
+        impossible: the bits of what no layer can be.
+    """
 
     def __init__(self, rules: Rules, universes: Mapping[str, Domain]) -> None:
         self._bits = 0
         self._refusing: dict[str, list[tuple[int, Domain]]] = {}
         self._holding: dict[str, list[tuple[int, Domain]]] = {}
         self._strict = rules.strict
-        self._flags: dict[tuple[str, Phase], int] = {}
+        self.flag_of: dict[tuple[str, Phase], int] = {}
         self.terms = self.carry = self.flags = 0
+        self.terms_of: dict[int, int] = {}
         for slot in rules.slots:
             self._add_slot(slot)
-        self._lists = {
+        self.lists = {
             phase: [(self._add_first(term), names) for term, names in rules.lists[phase]]
             for phase in Phase
         }
-        self._joint = [(self._add_first(term), same) for term, same in rules.joint]
+        self._joints = [(self._add_first(term), same) for term, same in rules.joint]
         self.impossible = 0
         for term in rules.impossible:
             bit = self._new()
@@ -177,12 +216,14 @@ class Kind:
         self.everything = (1 << self._bits) - 1
         self._universes = universes
         names = [*self._refusing, *(n for n in self._holding if n not in self._refusing)]
-        masks = {name: self._masks(name) for name in names}
+        masks = self.masks = {name: self._masks(name) for name in names}
         self.tables = {name: masks[name] for name in names if name not in rules.derive}
         self.derived = tuple(
-            _Derived(
+            Derived(
                 sum(bits),
                 {bit: masks[name][value] for bit, value in zip(bits, results, strict=True)},
+                name,
+                frozenset(field for term, _ in rules.derive[name] for field in term),
             )
             for name, bits, results in derived
         )
@@ -203,10 +244,11 @@ class Kind:
             self._hold(bit, term)
             self.terms |= bit
         flag = self._new()
+        self.terms_of[flag] = flag - (1 << first)
         if slot.terms:
             self.carry += flag - (1 << first)
         self.flags |= flag
-        self._flags[slot.backend, slot.phase] = flag
+        self.flag_of[slot.backend, slot.phase] = flag
         for name, values in slot.alone:
             self._refusing.setdefault(name, []).append((flag, values))
 
@@ -239,23 +281,25 @@ class Kind:
         """Lays out what is looked at once all masks are joined."""
         self._orders = {
             phase: {bit: self._order(names, phase) for bit, names in lists}
-            for phase, lists in self._lists.items()
+            for phase, lists in self.lists.items()
         }
         self._prefill_lists, self._decode_lists = (
-            sum(bit for bit, _ in self._lists[phase]) for phase in (Phase.PREFILL, Phase.DECODE)
+            sum(bit for bit, _ in self.lists[phase]) for phase in (Phase.PREFILL, Phase.DECODE)
         )
-        self._joint_bits = sum(bit for bit, _ in self._joint)
+        self.lists_of = (self._prefill_lists, self._decode_lists)
+        self.list_bits = self._prefill_lists | self._decode_lists
+        self.joint = sum(bit for bit, _ in self._joints)
         self._choices: dict[int, _Choices] = {}
 
     def _order(self, names: Sequence[str], phase: Phase) -> tuple[tuple[int, str], ...]:
-        flags = ((self._flags.get((name, phase)), name) for name in names)
+        flags = ((self.flag_of.get((name, phase)), name) for name in names)
         return tuple((flag, name) for flag, name in flags if flag)
 
     # -- asking -----------------------------------------------------------------------------------
 
     def settled(self, mask: int) -> int:
         """The joined masks of all fields, with derived values joined and refused slots taken out."""
-        for bits, follows in self.derived:
+        for bits, follows, _, _ in self.derived:
             low = mask & bits
             mask &= follows[low & -low]
         return mask & ~(((mask & self.terms) + self.carry) & self.flags)
@@ -263,10 +307,10 @@ class Kind:
     def choices(self, mask: int) -> _Choices:
         """The lists that hold, and what is shared, as a settled mask says."""
         prefill, decode = mask & self._prefill_lists, mask & self._decode_lists
-        key = (prefill & -prefill) | (decode & -decode) | (mask & self._joint_bits)
+        key = (prefill & -prefill) | (decode & -decode) | (mask & self.joint)
         found = self._choices.get(key)
         if found is None:
-            shared = [name for bit, same in self._joint if mask & bit for name in same]
+            shared = [name for bit, same in self._joints if mask & bit for name in same]
             found = self._choices[key] = _Choices(
                 self._orders[Phase.PREFILL].get(prefill & -prefill, ()),
                 self._orders[Phase.DECODE].get(decode & -decode, ()),
@@ -284,6 +328,7 @@ class _Order:
         self._ascends = flags == sorted(flags)
         self._every = sum(flags)
         self._names = dict(order)
+        self.flag_of = {name: flag for flag, name in order}
 
     def first(self, mask: int) -> str | None:
         """The first whose flag is set."""
@@ -320,7 +365,6 @@ class _Choices:
         self.decode = _Order(decode)
         self.shared = shared
         self.same = "backend" in shared
-        self._flag_of = {name: flag for flag, name in prefill}
 
     def pair(
         self, mask: int, agree: Callable[[tuple[str, ...], str, str], bool]
@@ -335,7 +379,7 @@ class _Choices:
             return self.prefill.first(mask), self.decode.first(mask)
         for decode in self.decode.alive(mask):
             if self.same:
-                if mask & self._flag_of.get(decode, 0):
+                if mask & self.prefill.flag_of.get(decode, 0):
                     return decode, decode
                 continue
             for prefill in self.prefill.alive(mask):

@@ -1,0 +1,276 @@
+"""All questions of one kind at once: a decision diagram over classes of values.
+
+The masks of a :class:`~selector.plan.kind.Kind` are joined field by field, for every class of
+values; questions that have come to the same mask go on together. What is settled is forgotten as
+early as possible: terms of an entry that is refused, lists behind one that holds, entries behind
+one that is sure to be chosen. So few different masks are left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import NamedTuple
+
+from selector.analysis.space import KindOf, Space, representative
+from selector.domains import Domain
+from selector.plan.kind import Derived, Kind
+from selector.values import Phase
+
+__all__ = ["Decision", "Diagram", "Level", "Node", "OverBudgetError"]
+
+Decision = tuple[str | None, str | None]
+"""The prefill and the decode backend."""
+
+Outcome = tuple[Decision | None, ...]
+"""The decision of each manifest; ``None`` where it is not decided here."""
+
+Decide = Callable[[int, Kind, int], Decision | None]
+"""Manifest, kind and settled mask → the decision."""
+
+
+class OverBudgetError(Exception):
+    """There are more nodes than may be looked at."""
+
+
+class Level(NamedTuple):
+    """One field of a diagram.
+
+    Attributes:
+        name: the field, or a derived value.
+        classes: sets of values that nothing tells apart; none for a derived value.
+    """
+
+    name: str
+    classes: tuple[Domain, ...]
+
+
+class Walk:
+    """Goes through the fields of one kind; a state is what the masks so far leave open."""
+
+    def __init__(self, kind: Kind, order: Sequence[Level]) -> None:
+        self.kind = kind
+        self.order = order
+        self.start = kind.everything
+        touched = [self._bits(level.name) for level in order]
+        self._pending = [0] * len(order)
+        later = 0
+        for index in range(len(order) - 1, -1, -1):
+            self._pending[index] = later
+            later |= touched[index]
+        self._derived = {derived.name: derived for derived in kind.derived}
+        places = {level.name: index for index, level in enumerate(order)}
+        self._spent = [
+            sum(d.bits for d in kind.derived if places[d.name] <= index)
+            for index in range(len(order))
+        ]
+        self._open = [
+            [d for d in kind.derived if places[d.name] > index] for index in range(len(order))
+        ]
+        self._dead: dict[int, int] = {}
+        self._lists: dict[tuple[int, int], tuple[int, int]] = {}
+        self._steps = [self._masks(level) for level in order]
+        self._order_of = {
+            bit: (names, phase) for phase in Phase for bit, names in kind.lists[phase]
+        }
+        self._flags_of = {
+            phase: sum(flag for (_, p), flag in kind.flag_of.items() if p is phase)
+            for phase in Phase
+        }
+
+    def _bits(self, name: str) -> int:
+        masks = self.kind.masks.get(name)
+        return masks.bits if masks is not None else 0
+
+    def _masks(self, level: Level) -> tuple[int, ...]:
+        masks = self.kind.masks.get(level.name)
+        if masks is None:
+            return (self.kind.everything,) * len(level.classes)
+        return tuple(masks[representative(values)] for values in level.classes)
+
+    def next(self, index: int, mask: int) -> Sequence[int | None]:
+        """The states that a level's classes lead to; ``None`` for what no layer can be."""
+        derived = self._derived.get(self.order[index].name)
+        if derived is not None:
+            low = mask & derived.bits
+            return (self._settle(index, mask & derived.follows[low & -low]),)
+        steps = self._steps[index]
+        found: dict[int, int | None] = {}
+        for step in steps:
+            joined = mask & step
+            if joined not in found:
+                found[joined] = self._settle(index, joined)
+        return [found[mask & step] for step in steps]
+
+    def _settle(self, index: int, mask: int) -> int | None:
+        """Forgets what can make no difference any more."""
+        kind, sure = self.kind, ~self._pending[index]
+        if mask & kind.impossible & sure:
+            return None
+        complete = mask & kind.terms & sure
+        if complete:
+            mask &= ~((complete + kind.carry) & kind.flags)
+        mask &= self._holding_lists(index, mask)
+        dead = kind.flags & ~mask
+        gone = self._dead.get(dead)
+        if gone is None:
+            gone = self._dead[dead] = ~sum(t for f, t in kind.terms_of.items() if dead & f)
+        mask &= gone & ~self._spent[index]
+        for derived in self._open[index]:
+            mask = _first_sure(mask, derived, sure)
+        return self._dominated(mask, sure)
+
+    def _holding_lists(self, index: int, mask: int) -> int:
+        """What is left when lists behind one that holds, and their entries, are taken out."""
+        bits = self.kind.list_bits
+        key = (index, mask & bits)
+        found = self._lists.get(key)
+        if found is None:
+            keep, sure = 0, ~self._pending[index]
+            for phase in Phase:
+                for bit, names in self.kind.lists[phase]:
+                    if mask & bit:
+                        keep |= bit
+                        for name in names:
+                            keep |= self.kind.flag_of.get((name, phase), 0)
+                        if bit & sure:
+                            break
+            found = self._lists[key] = keep | ~(bits | self.kind.flags)
+        return found
+
+    def _dominated(self, mask: int, sure: int) -> int:
+        """Takes out entries behind one that is sure to be chosen."""
+        kind = self.kind
+        lists = [mask & bits for bits in kind.lists_of]
+        if any(bits & (bits - 1) or not bits & sure for bits in lists):
+            return mask  # several lists are possible
+        joint = mask & kind.joint
+        if joint and joint & ~sure:
+            return mask
+        choices = kind.choices(mask)
+        if not choices.shared:
+            for order in (choices.prefill, choices.decode):
+                mask = self._cut(mask, sure, order.order)
+        elif choices.same:
+            mask = self._cut(mask, sure, choices.decode.order, choices.prefill.flag_of)
+        return mask
+
+    def _cut(
+        self,
+        mask: int,
+        sure: int,
+        order: Sequence[tuple[int, str]],
+        partners: Mapping[str, int] | None = None,
+    ) -> int:
+        """Takes out what stands behind the first entry that is sure, alone or with its partner."""
+        kind = self.kind
+        cut = False
+        for flag, name in order:
+            both = flag | (partners.get(name, 0) if partners is not None else 0)
+            if cut:
+                gone = both
+                for one in (flag, both ^ flag):
+                    gone |= kind.terms_of.get(one, 0)
+                mask &= ~gone
+            elif mask & both == both and (partners is None or both != flag):
+                open_ = both & ~sure
+                for one in (flag, both ^ flag):
+                    open_ |= kind.terms_of.get(one, 0) & mask
+                cut = not open_
+        return mask
+
+
+def _first_sure(mask: int, derived: Derived, sure: int) -> int:
+    """Takes out the rules of a derived value behind one that holds."""
+    left = mask & derived.bits
+    while left:
+        low = left & -left
+        left ^= low
+        if low & sure:
+            return mask & ~left
+    return mask
+
+
+class Node(NamedTuple):
+    """A place in a diagram: where each class of the level's field leads.
+
+    ``next`` holds nodes, outcomes at the end, and ``None`` for what no layer can be. A derived
+    value has one successor.
+    """
+
+    index: int
+    next: tuple[Node | Outcome | None, ...]
+
+
+class Diagram:
+    """The decisions of one or more manifests for all questions of one kind.
+
+    Attributes:
+        kind: the questions.
+        order: the fields, in the order in which they are looked at.
+        root: the first node, or the only outcome; ``None`` when no such layer can be.
+        nodes: how many different nodes there are.
+        factor: how many combinations of classes of other fields each path stands for.
+    """
+
+    def __init__(self, space: Space, kind: KindOf, decide: Decide, budget: int) -> None:
+        self.kind = kind
+        self.order = _order(space, kind)
+        self._walks = [Walk(one, self.order) for one in kind.kinds]
+        self._decide = decide
+        self._budget = budget
+        self._memo: dict[tuple[int, tuple[int, ...]], Node | Outcome | None] = {}
+        self._same: dict[tuple[object, ...], Node] = {}
+        looked = {*(level.name for level in self.order), *kind.classes}
+        self.factor = prod(len(c) for name, c in space.classes.items() if name not in looked)
+        self.root = self._from(0, tuple(walk.start for walk in self._walks))
+        self.nodes = len(self._same)
+        self._memo.clear()
+        self._same.clear()
+
+    def _from(self, index: int, masks: tuple[int, ...]) -> Node | Outcome | None:
+        if index == len(self.order):
+            return tuple(map(self._decide, range(len(masks)), self.kind.kinds, masks))
+        key = (index, masks)
+        if key in self._memo:
+            return self._memo[key]
+        if len(self._memo) >= self._budget:
+            raise OverBudgetError
+        steps = [walk.next(index, mask) for walk, mask in zip(self._walks, masks, strict=True)]
+        widest = max(map(len, steps))
+        steps = [step if len(step) == widest else step * widest for step in steps]
+        followed = []
+        for following in zip(*steps, strict=True):
+            known = [mask for mask in following if mask is not None]
+            all_can = len(known) == len(following)
+            followed.append(self._from(index + 1, tuple(known)) if all_can else None)
+        one = (index, *map(id, followed))
+        node = self._same.get(one)
+        if node is None:
+            node = self._same[one] = Node(index, tuple(followed))
+        self._memo[key] = node
+        return node
+
+
+def _order(space: Space, kind: KindOf) -> tuple[Level, ...]:
+    """The fields of a kind: what lists and derived values look at first, then what tells most."""
+    derived = {d.name: d for one in kind.kinds for d in one.derived}
+    weight: dict[str, int] = {}
+    for one in kind.kinds:
+        for name, masks in one.masks.items():
+            weight[name] = weight.get(name, 0) + masks.bits.bit_count()
+    order: dict[str, None] = {}
+
+    def place(name: str) -> None:
+        if name in order or name not in weight:
+            return
+        if name in derived:
+            for field in sorted(derived[name].inputs, key=lambda n: (-weight.get(n, 0), n)):
+                place(field)
+        order[name] = None
+
+    for name in derived:
+        place(name)
+    for name in sorted(weight, key=lambda n: (-weight[n], n)):
+        place(name)
+    return tuple(Level(n, () if n in derived else space.classes[n]) for n in order)
