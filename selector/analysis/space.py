@@ -7,7 +7,8 @@ have no end. Devices are the known architectures and the platforms without a cap
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from math import prod
 
@@ -18,7 +19,10 @@ from selector.domains import Domain, Value
 from selector.fields import ABSENT, parse_capability
 from selector.manifest import Manifest
 from selector.plan.kind import Kind, narrowed
-from selector.plan.terms import KIND_FIELDS, Rules, rules_of
+from selector.plan.computed import Need, Relation
+from selector.plan.terms import KIND_FIELDS, Rules, Term, rules_of
+from selector.rules import Test
+from selector.values import Facts
 
 __all__ = ["KindOf", "Space", "classes_of", "representative"]
 
@@ -56,6 +60,7 @@ class Space:
         }
         for name in KIND_FIELDS:
             self.classes.setdefault(name, (self._universe(name),))
+        self.rules = tuple(map(self._consistent, self.rules))
 
     def _universe(self, name: str) -> Domain:
         if name == "capability":
@@ -65,6 +70,24 @@ class Space:
             if name in manifest.vocabulary.universes:
                 return manifest.vocabulary.universes[name]
         return _EITHER  # a relation or a requirement
+
+    def _consistent(self, rules: Rules) -> Rules:
+        """The rules, and that fields which stand for something agree with what they stand for."""
+        never = [*self._impossible_relations(rules), *_impossible_versions(rules)]
+        return msgspec.structs.replace(rules, impossible=(*rules.impossible, *never))
+
+    def _impossible_relations(self, rules: Rules) -> Iterator[Term]:
+        """Yields classes of a field and of its bounds that leave a bound no choice."""
+        for name, test in rules.relations.items():
+            if name not in self.classes:
+                continue
+            fields = Relation(self.manifests[0].vocabulary, test).names
+            if not all(field in self.classes for field in fields):
+                continue  # derived: whatever it is
+            for chosen in product(*(self.classes[field] for field in fields)):
+                for holds in (True, False):
+                    if not can_be(test, dict(zip(fields, chosen, strict=True)), holds):
+                        yield {**dict(zip(fields, chosen, strict=True)), name: Domain.of(holds)}
 
     @property
     def size(self) -> int:
@@ -99,6 +122,85 @@ class Space:
     def _kind(self, index: int, values: Mapping[str, Value]) -> Kind:
         universes = self.manifests[index].vocabulary.universes
         return Kind(narrowed(self.rules[index], values), universes)
+
+
+def can_be(test: Test, classes: Mapping[str, Domain], holds: bool) -> bool:
+    """Whether a field can lie, or can lie outside, bounds that other fields of these classes give."""
+    return next(_within(test, classes, holds), None) is not None
+
+
+def _within(
+    test: Test, classes: Mapping[str, Domain], holds: bool
+) -> Iterator[dict[str, Value]]:
+    """Yields values of the classes for which the test holds, or for which it does not."""
+    own = classes[test.field]
+    ends = {end: classes[end] for bound in test.allowed.bounds for end in bound.ends}
+    for chosen in product(*(_telling(values, own) for values in ends.values())):
+        known = dict(zip(ends, chosen, strict=True))
+        allowed = _allowed(test, known)
+        left = own & allowed if holds else own - allowed
+        if not left.is_empty():
+            yield {**known, test.field: representative(left)}
+
+
+def _allowed(test: Test, known: Mapping[str, Value]) -> Domain:
+    allowed = test.allowed.fixed
+    for bound in test.allowed.bounds:
+        low, high = (
+            known[end] if isinstance(end, str) else end for end in (bound.low, bound.high)
+        )
+        if isinstance(low, str) or isinstance(high, str):
+            continue  # a symbol bounds nothing
+        allowed = allowed | Domain.between(low, high, bound.multiple_of)
+    return allowed
+
+
+def _telling(values: Domain, other: Domain) -> list[Value]:
+    """Members of a class that tell most when another field is held against them."""
+    found: dict[Value, None] = dict.fromkeys(values.names) if not values.all_names_but else {}
+    both = values & other
+    for one in (values, both):
+        for span in one.spans:
+            for end in (span.low, span.high):
+                if end is not None:
+                    found[end] = None
+            low = span.low or 0
+            if (more := span.first_from(low + 1)) is not None:
+                found[more] = None
+            if span.high is None and (far := span.first_from(low + (1 << 20))) is not None:
+                found[far] = None
+    return list(found) or [representative(values)]
+
+
+def _impossible_versions(rules: Rules) -> Iterator[Term]:
+    """Yields what no version of a package makes of its requirements."""
+    by_fact: dict[str, list[str]] = {}
+    for name, need in rules.requirements.items():
+        by_fact.setdefault(need.fact, []).append(name)
+    for fact, names in by_fact.items():
+        needs = [Need(rules.requirements[name]) for name in names]
+        can = {
+            tuple(need.of(Facts({fact: version})) is True for need in needs)
+            for version in versions_about(need.requirement.specifier for need in needs)
+        }
+        for said in product((True, False), repeat=len(names)):
+            if said not in can:
+                yield {name: Domain.of(one) for name, one in zip(names, said, strict=True)}
+
+
+def versions_about(specifiers: Iterable[str | None]) -> list[str | bool | None]:
+    """Versions at, just below and just above every one that specifiers name, and none at all."""
+    found: dict[str | bool | None, None] = {None: None, True: None}
+    for specifier in specifiers:
+        for text in re.findall(r"[0-9]+(?:\.[0-9]+)*", specifier or ""):
+            parts = [int(part) for part in text.split(".")]
+            found[text] = None
+            found[".".join(map(str, [*parts, 1]))] = None
+            found[".".join(map(str, [*parts[:-1], parts[-1] + 1]))] = None
+            found[f"{text}.dev0"] = None
+            found[f"{parts[0] + 1}.0"] = None
+            found["0.0.1"] = None
+    return list(found)
 
 
 def _sets(rules: Rules) -> Iterator[tuple[str, Domain]]:

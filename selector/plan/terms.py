@@ -153,6 +153,9 @@ class _Reader:
         for constraint in spec.constraints:
             yield from self._broken(constraint)
         for need in entry.requires:
+            if self.manifest.facts.get(need.fact) == "boolean":
+                yield {need.fact: _FALSE}
+                continue
             name = f"{need.fact} {need.specifier or 'true'}"
             self.requirements[name] = need
             yield {name: _FALSE}
