@@ -7,14 +7,13 @@ where some rule changes its mind, so a lookup or three and an index are all that
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 
 from selector.asking import lengths_of
 from selector.binding import Bound
-from selector.domains import Domain, Value
-from selector.manifest import Manifest
-from selector.plan.computed import Relation
-from selector.plan.tail import Pick, Signature
+from selector.domains import Domain
+from selector.plan.places import Axis, moving, sets_of
+from selector.plan.tail import Pick
 from selector.plan.terms import tests_of_choice, tests_of_pair
 from selector.rules import Test
 from selector.values import Request, Resolution
@@ -75,16 +74,14 @@ class _Table:
     def __init__(self, bound: Bound, speculative_tokens: int) -> None:
         self.bound = bound
         self.speculative_tokens = speculative_tokens
-        sets, relations = _asked_of_requests(bound)
-        moving = _moving(bound.manifest)
-        self._cells_hold = all(moving.isdisjoint(relation.names) for relation in relations)
+        sets, relations = sets_of(bound.manifest, lambda: bound.question, _tests(bound))
+        moves = moving(bound.manifest)
+        self._cells_hold = all(moves.isdisjoint(relation.names) for relation in relations)
         sets.setdefault("query_len", []).extend(
             Domain.between(None, max(longest, 1 + speculative_tokens))
             for longest in _thresholds(bound)
         )
-        if sets.pop("has_context", None):
-            sets.setdefault("context_len", []).append(Domain.between(1, None))
-        axes = {name: _Axis(found, _LEAST.get(name, 0)) for name, found in sets.items()}
+        axes = {name: Axis(found, _LEAST.get(name, 0)) for name, found in sets.items()}
         self._others = [(n, a) for n, a in axes.items() if n not in _AXES or a.odd]
         self._relations = relations
         self._query, self._seq, self._context = (
@@ -127,43 +124,6 @@ class _Table:
             yield relation.of(known)
 
 
-class _Axis:
-    """Where a length's sets begin and end; ``odd``: some are no ranges."""
-
-    def __init__(self, sets: Iterable[Domain], least: int = 0) -> None:
-        spans = [span for values in sets for span in values.spans]
-        self.odd = [values for values in sets if not all(s.is_interval for s in values.spans)]
-        ends = {s.low for s in spans} | {s.high + 1 for s in spans if s.high is not None}
-        self.cuts = sorted(end for end in ends if end is not None and end > least)
-        self._signature = Signature(self.odd)
-
-    def place(self, value: Value) -> tuple[int, int]:
-        """The range and the odd sets that a value lies in."""
-        assert isinstance(value, int)
-        return bisect_right(self.cuts, value), self._signature[value]
-
-
-def _asked_of_requests(bound: Bound) -> tuple[dict[str, list[Domain]], list[Relation]]:
-    """The sets that lengths are held against, and the bounds that other fields give them."""
-    manifest, question = bound.manifest, bound.question
-    lengths = lengths_of(manifest, 1, 1)
-    moving = _moving(manifest)
-    sets: dict[str, list[Domain]] = {}
-    relations: dict[Test, Relation] = {}
-    for test in _tests(bound):
-        ends = {end for limit in test.allowed.bounds for end in limit.ends}
-        if test.field in lengths and not any(
-            end in lengths or end in moving or question.known(end) is None for end in ends
-        ):
-            _, allowed = test.allowed.within(question)
-            if allowed not in sets.setdefault(test.field, []):
-                sets[test.field].append(allowed)
-        elif test.field in lengths or not ends.isdisjoint(lengths):
-            relations[test] = Relation(manifest.vocabulary, test)
-    sets.pop("num_prefills", None)  # alone in its batch
-    return sets, list(relations.values())
-
-
 def _tests(bound: Bound) -> Iterator[Test]:
     """Yields every test that can tell requests of this layer apart."""
     manifest = bound.manifest
@@ -173,11 +133,6 @@ def _tests(bound: Bound) -> Iterator[Test]:
         yield from tests_of_pair(manifest.entries[name], None)
     for name in whatever.decode.possible:
         yield from tests_of_pair(None, manifest.entries[name])
-
-
-def _moving(manifest: Manifest) -> set[str]:
-    """Fields whose value is not the question's own everywhere: derived ones, and coerced ones."""
-    return {*manifest.derive}.union(*(entry.coerce for entry in manifest.entries.values()))
 
 
 def _thresholds(bound: Bound) -> Iterator[int]:

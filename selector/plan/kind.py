@@ -25,8 +25,19 @@ from selector.values import Phase
 __all__ = ["Kind", "narrowed"]
 
 T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
+
+Pair = tuple[str | None, str | None]
+"""The prefill and the decode backend."""
+
+Agree = Callable[[tuple[str, ...], str, str], bool]
+"""What must be shared, a prefill and a decode backend → whether they can share it."""
 
 _EITHER = Domain.of(True, False)
+
+MOST_ANSWERS = 1 << 16
+"""So many answers are kept of each kind."""
 
 MOST_VALUES = 4096
 """A field's masks are kept for this many values; beyond, they are computed again."""
@@ -154,6 +165,13 @@ class Masks(dict[object, int]):
                 if self.strict and not (possible & values).is_empty():
                     raise UndecidedError
         return mask
+
+
+def _remember(memo: dict[K, V], key: K, value: V) -> None:
+    """Keeps an answer; when there are many, all make room."""
+    if len(memo) >= MOST_ANSWERS:
+        memo.clear()
+    memo[key] = value
 
 
 class Derived(NamedTuple):
@@ -290,6 +308,10 @@ class Kind:
         self.list_bits = self._prefill_lists | self._decode_lists
         self.joint = sum(bit for bit, _ in self._joints)
         self._choices: dict[int, _Choices] = {}
+        self._decisive = self.flags | self.list_bits | self.joint
+        self._derived_bits = sum(derived.bits for derived in self.derived)
+        self._pairs: dict[int, Pair] = {}
+        self._follows: dict[int, int] = {}
 
     def _order(self, names: Sequence[str], phase: Phase) -> tuple[tuple[int, str], ...]:
         flags = ((self.flag_of.get((name, phase)), name) for name in names)
@@ -299,10 +321,34 @@ class Kind:
 
     def settled(self, mask: int) -> int:
         """The joined masks of all fields, with derived values joined and refused slots taken out."""
-        for bits, follows, _, _ in self.derived:
-            low = mask & bits
-            mask &= follows[low & -low]
+        if self.derived:
+            key = mask & self._derived_bits
+            follows = self._follows.get(key)
+            mask &= self._follow(key) if follows is None else follows
         return mask & ~(((mask & self.terms) + self.carry) & self.flags)
+
+    def _follow(self, key: int) -> int:
+        """The masks of all derived values, joined; a later value may look at an earlier one."""
+        joined = self.everything
+        for bits, follows, _, _ in self.derived:
+            low = key & joined & bits
+            joined &= follows[low & -low]
+        _remember(self._follows, key, joined)
+        return joined
+
+    def pair(self, mask: int, agree: Agree) -> Pair:
+        """The backends of prefill and decode, as a settled mask says; decode leads.
+
+        Args:
+            mask: settled.
+            agree: whether two backends can share what they must.
+        """
+        key = mask & self._decisive
+        found = self._pairs.get(key)
+        if found is None:
+            found = self.choices(mask).pair(mask, agree)
+            _remember(self._pairs, key, found)
+        return found
 
     def choices(self, mask: int) -> _Choices:
         """The lists that hold, and what is shared, as a settled mask says."""
@@ -367,8 +413,8 @@ class _Choices:
         self.same = "backend" in shared
 
     def pair(
-        self, mask: int, agree: Callable[[tuple[str, ...], str, str], bool]
-    ) -> tuple[str | None, str | None]:
+        self, mask: int, agree: Agree
+    ) -> Pair:
         """The backends of prefill and decode; decode leads.
 
         Args:

@@ -7,6 +7,8 @@ definition where something unknown decides, where a policy is given, and for rea
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
+from operator import and_
 from types import MappingProxyType
 
 from selector.asking import ask, check_facts, check_space
@@ -25,7 +27,7 @@ __all__ = ["Pick", "Plan"]
 Values = Mapping[str, Value | Domain]
 
 _FREE = Policy()
-_MOST = 1 << 12
+_MOST = 1 << 16
 
 
 class _Route:
@@ -35,12 +37,23 @@ class _Route:
         self.kind = kind
         left = {name: masks for name, masks in kind.tables.items() if name not in used}
         self.reading = Reading(shape, left)
+        self._masks: dict[tuple[Value | Domain | None, ...], int] = {}
         self.base = kind.everything
         for mask in self.reading.constant:
             self.base &= mask
         for name, value in used.items():
             if name in kind.tables:
                 self.base &= kind.tables[name][value]
+
+    def _computed(self, layer: Layer) -> int:
+        """The masks of what follows from the layer's own words."""
+        key = tuple(map(layer.fields.get, self.reading.shape.inputs))
+        found = self._masks.get(key)
+        if found is None:
+            if len(self._masks) >= _MOST:
+                self._masks.clear()
+            found = self._masks[key] = reduce(and_, self.reading.computed(layer))
+        return found
 
     def mask(self, layer: Layer, request: Request) -> int:
         """The settled mask of a layer and a request.
@@ -52,12 +65,10 @@ class _Route:
         for name, masks in reading.given:
             mask &= masks[fields[name]]
         if reading.computes:
-            for found in reading.computed(layer):
-                mask &= found
+            mask &= self._computed(layer)
         if reading.asked:
-            values = reading.shape.with_lengths(layer, request)
-            for name, masks in reading.asked:
-                mask &= masks[values.get(name)]
+            for found in reading.said(layer, request):
+                mask &= found
         return self.kind.settled(mask)
 
 
@@ -72,6 +83,7 @@ class Plan:
         self._needs = {n: Need(r) for n, r in self.rules.requirements.items()}
         self._kinds: dict[tuple[object, ...], Kind] = {}
         self._shapes: dict[tuple[object, ...], tuple[Shape, Device, Facts]] = {}
+        self._seen: dict[tuple[object, ...], tuple[Pick, Device, Layer, Facts]] = {}
         self._equal_shapes: dict[tuple[object, ...], Shape] = {}
 
     def resolve(
@@ -96,6 +108,23 @@ class Plan:
             ContradictionError: no such layer can exist.
             ValueRefusedError: a fact is no version, or the layer says what something else says.
         """
+        # what is known by its id is kept beside the answer, so that the id stays its own
+        query_len, seq_len = request.query_len, request.seq_len
+        speculative = request.speculative_tokens
+        key = (id(layer), query_len, seq_len, id(device), id(facts), speculative, closed_world)
+        seen = self._seen.get(key)
+        if seen is not None:
+            return seen[0]
+        pick = self._new(device, layer, facts, request, closed_world)
+        if len(self._seen) >= _MOST:
+            self._seen.clear()
+        self._seen[key] = pick, device, layer, facts
+        return pick
+
+    def _new(
+        self, device: Device, layer: Layer, facts: Facts, request: Request, closed_world: bool
+    ) -> Pick:
+        """The plain choice for a request that was not seen before."""
         if request.query_len is not None and request.seq_len is not None:
             try:
                 pick = self._fast(device, layer, facts, request, closed_world)
@@ -122,7 +151,7 @@ class Plan:
         kind, mask = route.kind, route.mask(layer, request)
         if mask & kind.impossible:
             return None
-        pair = kind.choices(mask).pair(mask, self._agree)
+        pair = kind.pair(mask, self._agree)
         tail = shape.tails.get(pair)
         if tail is None:
             tail = shape.tails[pair] = Tail(self.manifest, shape, *pair)

@@ -67,6 +67,11 @@ class Shape:
                 froms.update(relation.names)
         self.computed = frozenset(follows)
         self.inputs = tuple(name for name in layer.fields if name in froms)
+        asked_of = {n for name in self._asked_relations for n in relations[name].names}
+        computes = not asked_of.isdisjoint(follows)
+        self.asked_inputs = tuple(
+            name for name in layer.fields if name in asked_of or (computes and name in froms)
+        )
         said = tuple(n for n in KIND_FIELDS if n in self.names)
         self.kind_inputs = said if self.computed.isdisjoint(KIND_FIELDS) else (*said, *self.inputs)
         self.routes: dict[tuple[Value | Domain | None, ...], Any] = {}
@@ -125,6 +130,20 @@ class Reading:
         others = [n for n in own if n not in shape.names and n not in shape.computed]
         self.constant = tuple(own[name][shape.constant(name)] for name in others)
         self._memo: dict[tuple[Value | Domain | None, ...], tuple[int, ...]] = {}
+        self._said: dict[tuple[Value | Domain | None, ...], tuple[int, ...]] = {}
+
+    def said(self, layer: Layer, request: Request) -> tuple[int, ...]:
+        """What is found for fields that a request says."""
+        inputs = self.shape.asked_inputs
+        key = (request.query_len, request.seq_len, *map(layer.fields.get, inputs))
+        found = self._said.get(key)
+        if found is None:
+            if len(self._said) >= _MOST:
+                self._said.clear()
+            values = self.shape.with_lengths(layer, request)
+            found = tuple(table[values.get(name)] for name, table in self.asked)
+            self._said[key] = found
+        return found
 
     def computed(self, layer: Layer) -> tuple[int, ...]:
         """What is found for fields that follow from what a layer says."""

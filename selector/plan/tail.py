@@ -137,8 +137,7 @@ class Tail:
         if reading.computes:
             parts += reading.computed(layer)
         if reading.asked:
-            values = self.shape.with_lengths(layer, request)
-            parts += [signature[values.get(name)] for name, signature in reading.asked]
+            parts += reading.said(layer, request)
         if self._asks_dense:
             used = self._as_run(tuple(parts), layer, request)
             if used is not None:

@@ -1,0 +1,149 @@
+"""Where the lengths of requests lie among the sets that rules hold them against.
+
+Two requests of one layer that lie in the same place are told apart by no rule. A place is a
+number, of one request or of whole columns of them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from selector.asking import BatchTotals, lengths_of, mask_words
+from selector.domains import Domain, Value
+from selector.manifest import Manifest, Measure
+from selector.plan.computed import Relation
+from selector.rules import Question, Test
+
+if TYPE_CHECKING:
+    import numpy
+
+    Lengths = numpy.ndarray[Any, numpy.dtype[numpy.int64]]
+
+__all__ = ["LONGEST", "Axis", "Places", "moving", "sets_of"]
+
+LONGEST = 1 << 31
+"""Columns of lengths are below this, in tokens: what is computed from them fits 64 bits."""
+
+_FAR = (1 << 63) - 1
+_LEAST = {"query_len": 1, "seq_len": 1}
+_CONSTANT = "num_prefills"  # alone in its batch
+
+
+def moving(manifest: Manifest) -> set[str]:
+    """Fields whose value is not the question's own everywhere: derived ones, and coerced ones."""
+    return {*manifest.derive}.union(*(entry.coerce for entry in manifest.entries.values()))
+
+
+def sets_of(
+    manifest: Manifest, question: Callable[[], Question], tests: Iterable[Test]
+) -> tuple[dict[str, list[Domain]], list[Relation]]:
+    """The sets that tests hold lengths against, and the bounds that other fields give them.
+
+    Args:
+        manifest: gives the measures.
+        question: gives what is known of the layer; called where a bound needs it.
+        tests: what can tell requests apart.
+    """
+    lengths, moves = lengths_of(manifest, 1, 1), moving(manifest)
+    sets: dict[str, list[Domain]] = {}
+    relations: dict[Test, Relation] = {}
+    for test in tests:
+        ends = {end for limit in test.allowed.bounds for end in limit.ends}
+        if test.field not in lengths and ends.isdisjoint(lengths):
+            continue
+        if test.field not in lengths or any(
+            end in lengths or end in moves or question().known(end) is None for end in ends
+        ):
+            relations[test] = Relation(manifest.vocabulary, test)
+            continue
+        allowed = test.allowed.within(question())[1] if ends else test.allowed.fixed
+        if allowed not in sets.setdefault(test.field, []):
+            sets[test.field].append(allowed)
+    sets.pop(_CONSTANT, None)
+    if sets.pop("has_context", None):
+        sets.setdefault("context_len", []).append(Domain.between(1, None))
+    return sets, list(relations.values())
+
+
+class Axis:
+    """The sets of one length: the cuts where they begin and end, and those that are no ranges."""
+
+    def __init__(self, sets: Iterable[Domain], least: int = 0) -> None:
+        spans = [span for values in sets for span in values.spans]
+        ends = {s.low for s in spans} | {s.high + 1 for s in spans if s.high is not None}
+        self.cuts = sorted(end for end in ends if end is not None and end > least)
+        self.odd = [values for values in sets if not all(s.is_interval for s in values.spans)]
+        self.size = (len(self.cuts) + 1) << len(self.odd)
+
+    def place(self, value: Value | Domain) -> int:
+        """The range and the odd sets that a value lies in, as a number below ``size``."""
+        assert isinstance(value, int)
+        place = bisect_right(self.cuts, value)
+        for values in self.odd:
+            place = place * 2 + values.admits(value)
+        return place
+
+    def places(self, values: Lengths) -> Lengths:
+        """The same of a column."""
+        import numpy
+
+        cuts = numpy.array([min(cut, _FAR) for cut in self.cuts], numpy.int64)
+        place = numpy.searchsorted(cuts, values, side="right")
+        if self.odd:
+            different, which = numpy.unique(values, return_inverse=True)
+            for odd in self.odd:
+                place = place * 2 + numpy.array([odd.admits(v) for v in different.tolist()])[which]
+        return place
+
+
+class Places:
+    """The places that some sets make of pairs of lengths."""
+
+    def __init__(self, manifest: Manifest, sets: Mapping[str, list[Domain]]) -> None:
+        self._measures = {measure.name: measure for measure in manifest.measures}
+        axes = {name: Axis(found, _LEAST.get(name, 0)) for name, found in sets.items()}
+        self._axes = [(name, axis) for name, axis in axes.items() if axis.size > 1]
+        self.size = 1
+        for _, axis in self._axes:
+            self.size *= axis.size
+
+    def place(self, query_len: int, seq_len: int) -> int:
+        """The place of a request, below ``size``; lengths are in tokens, 1 ≤ query ≤ sequence."""
+        place = 0
+        for name, axis in self._axes:
+            place = place * axis.size + axis.place(self._value(name, query_len, seq_len))
+        return place
+
+    def places(self, query_len: Lengths, seq_len: Lengths) -> Lengths | int:
+        """The same of columns of lengths below :data:`LONGEST`."""
+        place: Any = 0
+        for name, axis in self._axes:
+            place = place * axis.size + axis.places(self._values(name, query_len, seq_len))
+        return place
+
+    def _value(self, name: str, query_len: int, seq_len: int) -> int:
+        context = seq_len - query_len
+        if name in self._measures:
+            totals = BatchTotals(1, query_len, seq_len, context)
+            return mask_words(self._measures[name], totals)
+        return {"query_len": query_len, "seq_len": seq_len, "context_len": context}[name]
+
+    def _values(self, name: str, query_len: Lengths, seq_len: Lengths) -> Lengths:
+        if name in self._measures:
+            return _mask_words(self._measures[name], query_len, seq_len - query_len)
+        if name == "context_len":
+            return seq_len - query_len
+        return query_len if name == "query_len" else seq_len
+
+
+def _mask_words(measure: Measure, query_len: Lengths, context_len: Lengths) -> Lengths:
+    """:func:`selector.asking.mask_words` of columns of requests, each alone in its batch."""
+    import numpy
+
+    small = query_len <= measure.small_tile
+    tile = numpy.where(small, measure.small_tile, measure.large_tile)
+    columns = -(-numpy.maximum(query_len, context_len) // 32)
+    words = -(-columns // measure.word_align) * measure.word_align
+    return -(-query_len // tile) * tile * words
