@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from math import prod
+from types import MappingProxyType
 
 import msgspec
 
@@ -18,10 +19,10 @@ from selector.devices import known_capabilities
 from selector.domains import Domain, Value
 from selector.fields import ABSENT, parse_capability
 from selector.manifest import Manifest
-from selector.plan.kind import Kind, narrowed
 from selector.plan.computed import Need, Relation
-from selector.plan.terms import KIND_FIELDS, Rules, Term, rules_of
-from selector.rules import Test
+from selector.plan.kind import Kind, narrowed
+from selector.plan.terms import KIND_FIELDS, Rules, Term, rules_of, term_of
+from selector.rules import Test, When
 from selector.values import Facts
 
 __all__ = ["KindOf", "Space", "classes_of", "representative"]
@@ -43,15 +44,30 @@ class KindOf(msgspec.Struct, frozen=True):
 
 
 class Space:
-    """The questions to one manifest, or to several at once."""
+    """The questions to one manifest, or to several at once.
 
-    def __init__(self, manifests: Sequence[Manifest]) -> None:
+    Args:
+        manifests: what is asked.
+        whens: conditions that no rule states, and that are to be told apart all the same.
+    """
+
+    def __init__(self, manifests: Sequence[Manifest], whens: Sequence[When] = ()) -> None:
         self.manifests = tuple(manifests)
         self.rules = tuple(rules_of(manifest) for manifest in manifests)
+        told = [term_of(self.manifests[0], when) for when in whens]
+        self.terms = tuple(term for term, _ in told)
+        more = {name: test for _, relations in told for name, test in relations.items()}
+        if more:
+            self.rules = tuple(
+                msgspec.structs.replace(rules, relations={**rules.relations, **more})
+                for rules in self.rules
+            )
         sets: dict[str, list[Domain]] = {}
         for rules in self.rules:
             for name, values in _sets(rules):
                 sets.setdefault(name, []).append(values)
+        for name, values in (pair for term in self.terms for pair in (term or {}).items()):
+            sets.setdefault(name, []).append(values)
         derived = {name for rules in self.rules for name in rules.derive}
         self.classes = {
             name: classes_of(self._universe(name), found)
@@ -108,13 +124,15 @@ class Space:
             or (not (platform - cuda).is_empty() and not (capability & absent).is_empty())
         )
 
-    def kinds(self, known: Mapping[str, Domain] = {}) -> Iterator[KindOf]:
+    def kinds(self, known: Mapping[str, Domain] = MappingProxyType({})) -> Iterator[KindOf]:
         """Yields every kind of question; of fields that are known, only those that can be."""
         others = [self.classes[name] for name in KIND_FIELDS[2:]]
         for device in self.devices:
-            for combination in product([device], *others):
-                classes = dict(zip(KIND_FIELDS, (*device, *combination[1:]), strict=True))
-                if any((values & known[n]).is_empty() for n, values in classes.items() if n in known):
+            for combination in product(*others):
+                classes = dict(zip(KIND_FIELDS, (*device, *combination), strict=True))
+                if any(
+                    (values & known[n]).is_empty() for n, values in classes.items() if n in known
+                ):
                     continue
                 values = {name: representative(found) for name, found in classes.items()}
                 yield KindOf(classes, tuple(self._kind(i, values) for i in range(len(self.rules))))
@@ -129,9 +147,7 @@ def can_be(test: Test, classes: Mapping[str, Domain], holds: bool) -> bool:
     return next(_within(test, classes, holds), None) is not None
 
 
-def _within(
-    test: Test, classes: Mapping[str, Domain], holds: bool
-) -> Iterator[dict[str, Value]]:
+def _within(test: Test, classes: Mapping[str, Domain], holds: bool) -> Iterator[dict[str, Value]]:
     """Yields values of the classes for which the test holds, or for which it does not."""
     own = classes[test.field]
     ends = {end: classes[end] for bound in test.allowed.bounds for end in bound.ends}
@@ -146,9 +162,7 @@ def _within(
 def _allowed(test: Test, known: Mapping[str, Value]) -> Domain:
     allowed = test.allowed.fixed
     for bound in test.allowed.bounds:
-        low, high = (
-            known[end] if isinstance(end, str) else end for end in (bound.low, bound.high)
-        )
+        low, high = (known[end] if isinstance(end, str) else end for end in (bound.low, bound.high))
         if isinstance(low, str) or isinstance(high, str):
             continue  # a symbol bounds nothing
         allowed = allowed | Domain.between(low, high, bound.multiple_of)

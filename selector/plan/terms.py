@@ -19,7 +19,21 @@ from selector.manifest import Entry, Manifest, PhaseSpec, Requirement
 from selector.rules import Bound, Constraint, FirstMatch, Test, When
 from selector.values import Phase
 
-__all__ = ["MOST_TERMS", "Rules", "Slot", "Term", "TooManyTermsError", "UndecidedError", "relation_name", "rules_of", "tests_after", "tests_of_choice", "tests_of_pair"]
+__all__ = [
+    "KIND_FIELDS",
+    "MOST_TERMS",
+    "Rules",
+    "Slot",
+    "Term",
+    "TooManyTermsError",
+    "UndecidedError",
+    "relation_name",
+    "rules_of",
+    "term_of",
+    "tests_after",
+    "tests_of_choice",
+    "tests_of_pair",
+]
 
 Term = Mapping[str, Domain]
 """Field → the values it must have; all of them."""
@@ -90,6 +104,12 @@ def rules_of(manifest: Manifest) -> Rules:
     return _Reader(manifest).read()
 
 
+def term_of(manifest: Manifest, when: When) -> tuple[Term | None, Mapping[str, Test]]:
+    """A condition as a term (``None``: it can never hold), and the bounds by other fields in it."""
+    reader = _Reader(manifest)
+    return reader._holds(when), reader.relations
+
+
 class _Reader:
     """Writes rules out as terms; collects the fields that stand for something else."""
 
@@ -107,9 +127,7 @@ class _Reader:
             for phase, spec in entry.phases.items()
             if not spec.disabled
         )
-        lists = {
-            phase: tuple(self._lists(phase)) for phase in Phase
-        }
+        lists = {phase: tuple(self._lists(phase)) for phase in Phase}
         derive = {name: tuple(self._in_order(match)) for name, match in manifest.derive.items()}
         joint = tuple(
             (term, joint.same)
@@ -247,7 +265,8 @@ def _in_words(bound: Bound) -> str:
     step = f" by {bound.multiple_of}" if bound.multiple_of > 1 else ""
     if bound.low == bound.high:
         return f"{bound.low}{step}"
-    return f"{'' if bound.low is None else bound.low}..{'' if bound.high is None else bound.high}{step}"
+    low, high = ("" if end is None else end for end in (bound.low, bound.high))
+    return f"{low}..{high}{step}"
 
 
 def tests_after(manifest: Manifest, prefill: Entry | None, decode: Entry | None) -> Iterator[Test]:
@@ -274,8 +293,9 @@ def tests_of_choice(manifest: Manifest) -> Iterator[Test]:
             for constraint in spec.constraints:
                 for when in (constraint.when, constraint.require, *constraint.any_of):
                     yield from when.tests
-    for rule in (*manifest.priorities, *manifest.deny, *manifest.joint):
-        yield from rule.when.tests
+    whens = [r.when for r in manifest.priorities] + [r.when for r in manifest.deny]
+    for when in (*whens, *(r.when for r in manifest.joint)):
+        yield from when.tests
     for derived in manifest.derive.values():
         yield from _tests_in(derived)
 
