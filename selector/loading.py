@@ -48,7 +48,7 @@ def load(path: str | Path, overlays: Iterable[str | Path] = ()) -> Manifest:
     """
     sources = [(str(file), read_bytes(Path(file))) for file in (path, *overlays)]
     key = key_of(sources)
-    kept = fetch(key)
+    kept = fetch(key, Manifest)
     if kept is not None:
         return kept
     document, *others = (read_text(data, name) for name, data in sources)

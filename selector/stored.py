@@ -1,7 +1,7 @@
-"""Manifests as they were read before, kept on disk under a digest of all that they were read from.
+"""What was read or computed before, kept on disk under a digest of all that it came from.
 
-Reading YAML and checking it against the schema is most of the time of a first answer. A manifest
-is kept where ``ATTNSEL_CACHE_DIR`` says, else in ``~/.cache/attnsel``; an empty
+Reading YAML and checking it against the schema is most of the time of a first answer. What comes
+of it is kept where ``ATTNSEL_CACHE_DIR`` says, else in ``~/.cache/attnsel``; an empty
 ``ATTNSEL_CACHE_DIR`` keeps nothing. What cannot be kept, or is no longer whole, is read anew.
 """
 
@@ -13,16 +13,19 @@ import os
 from collections.abc import Iterable, Iterator
 from functools import cache
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
+from typing import TypeVar
 
 import msgspec
 
 from selector.fields import BUILTIN, Field, Vocabulary
-from selector.manifest import Manifest
 from selector.resources import packaged, resource
 
 __all__ = ["fetch", "keep", "key_of"]
+
+T = TypeVar("T", bound=msgspec.Struct)
 
 _MOST_FILES = 64
 _READ_AT_ONCE = 1 << 26
@@ -37,35 +40,41 @@ def key_of(sources: Iterable[tuple[str, bytes]]) -> str:
     return digest.hexdigest()
 
 
-def fetch(key: str) -> Manifest | None:
-    """The manifest that was kept under a key, if there is one."""
+def fetch(key: str, kind: type[T]) -> T | None:
+    """What was kept of a kind under a key, if it is there."""
     folder = _folder()
     if folder is None:
         return None
     try:
-        with (folder / f"{key}.manifest").open("rb") as stream:
+        with _file(folder, key, kind).open("rb") as stream:
             if os.fstat(stream.fileno()).st_uid != os.getuid():
                 return None  # somebody else's
             data = stream.read(_READ_AT_ONCE)
         with _no_collection():
-            return _decoder().decode(data)
+            found: T = _decoder(kind).decode(data)
+            return found
     except (OSError, msgspec.MsgspecError):
         return None
 
 
-def keep(key: str, manifest: Manifest) -> None:
-    """Keeps a manifest; the oldest ones make room."""
+def keep(key: str, value: msgspec.Struct) -> None:
+    """Keeps a value; the oldest ones of its kind make room."""
     folder = _folder()
     if folder is None:
         return
     with contextlib.suppress(OSError):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         unfinished = folder / f"{key}.{os.getpid()}.unfinished"
-        unfinished.write_bytes(msgspec.msgpack.encode(manifest, enc_hook=_plain))
-        unfinished.replace(folder / f"{key}.manifest")
-        kept = sorted(folder.glob("*.manifest"), key=lambda path: path.stat().st_mtime)
+        unfinished.write_bytes(msgspec.msgpack.encode(value, enc_hook=_plain))
+        file = _file(folder, key, type(value))
+        unfinished.replace(file)
+        kept = sorted(folder.glob(f"*{file.suffix}"), key=lambda path: path.stat().st_mtime)
         for old in kept[:-_MOST_FILES]:
             old.unlink(missing_ok=True)
+
+
+def _file(folder: Path, key: str, kind: type) -> Path:
+    return folder / f"{key}.{kind.__name__.lower()}"
 
 
 def _folder() -> Path | None:
@@ -79,14 +88,15 @@ def _folder() -> Path | None:
 @cache
 def _code() -> bytes:
     """What tells one state of the reading code from another."""
-    files = [*packaged("").glob("*.py"), *resource("schemas").glob("*.json")]
+    code = (packaged(room).glob("*.py") for room in ("", "plan"))
+    files = [*chain.from_iterable(code), *resource("schemas").glob("*.json")]
     states = ((path.name, path.stat()) for path in sorted(files))
     return repr([(name, at.st_size, at.st_mtime_ns) for name, at in states]).encode()
 
 
 @cache
-def _decoder() -> msgspec.msgpack.Decoder[Manifest]:
-    return msgspec.msgpack.Decoder(Manifest, dec_hook=_restored)
+def _decoder(kind: type[T]) -> msgspec.msgpack.Decoder[T]:
+    return msgspec.msgpack.Decoder(kind, dec_hook=_restored)
 
 
 def _plain(value: object) -> object:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 from selector.analysis.diagram import Diagram, Node, Outcome
 from selector.domains import Domain

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import NamedTuple
 
+import msgspec
+
 from selector.analysis.space import KindOf, Space, representative
 from selector.domains import Domain
 from selector.plan.kind import Derived, Kind
@@ -68,7 +70,7 @@ class Walk:
             [d for d in kind.derived if places[d.name] > index] for index in range(len(order))
         ]
         self._dead: dict[int, int] = {}
-        self._lists: dict[tuple[int, int], tuple[int, int]] = {}
+        self._lists: dict[tuple[int, int], int] = {}
         self._steps = [self._masks(level) for level in order]
         self._order_of = {
             bit: (names, phase) for phase in Phase for bit, names in kind.lists[phase]
@@ -191,7 +193,7 @@ def _first_sure(mask: int, derived: Derived, sure: int) -> int:
     return mask
 
 
-class Node(NamedTuple):
+class Node(msgspec.Struct, frozen=True, eq=False):
     """A place in a diagram: where each class of the level's field leads.
 
     ``next`` holds nodes, outcomes at the end, and ``None`` for what no layer can be. A derived
@@ -238,7 +240,7 @@ class Diagram:
             raise OverBudgetError
         steps = [walk.next(index, mask) for walk, mask in zip(self._walks, masks, strict=True)]
         widest = max(map(len, steps))
-        steps = [step if len(step) == widest else step * widest for step in steps]
+        steps = [step if len(step) == widest else [*step] * widest for step in steps]
         followed = []
         for following in zip(*steps, strict=True):
             known = [mask for mask in following if mask is not None]

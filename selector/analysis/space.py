@@ -143,7 +143,7 @@ class Space:
 
 
 def can_be(test: Test, classes: Mapping[str, Domain], holds: bool) -> bool:
-    """Whether a field can lie, or can lie outside, bounds that other fields of these classes give."""
+    """Whether a field can lie within (or outside) bounds that fields of these classes give."""
     return next(_within(test, classes, holds), None) is not None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import product
 from types import MappingProxyType
 
 import msgspec
@@ -49,7 +48,10 @@ def witness_of(space: Space, classes: Mapping[str, Domain]) -> Witness | None:
     facts = _facts(space, values)
     if facts is None:
         return None
-    said = {*facts, *(name for rules in space.rules for name in (*rules.relations, *rules.requirements))}
+    said = {
+        *facts,
+        *(name for rules in space.rules for name in (*rules.relations, *rules.requirements)),
+    }
     said |= {"platform", "capability", *REQUEST_FIELDS}
     layer = {name: value for name, value in values.items() if name not in said}
     query = values.get("query_len", 1)
@@ -95,8 +97,10 @@ def _facts(space: Space, values: Mapping[str, Value]) -> dict[str, str | bool | 
     for name, need in needs.items():
         by_fact.setdefault(need.requirement.fact, []).append(name)
     for fact, names in by_fact.items():
-        tried = [found[fact]] if fact in found else versions_about(
-            needs[name].requirement.specifier for name in names
+        tried = (
+            [found[fact]]
+            if fact in found
+            else versions_about(needs[name].requirement.specifier for name in names)
         )
         wanted = [bool(values.get(name, True)) for name in names]
         for version in tried:

@@ -69,10 +69,19 @@ def narrowed(rules: Rules, known: Mapping[str, Value]) -> Rules:
             continue
         alone = tuple((n, v) for n, v in slot.alone if n not in known)
         slots.append(Slot(slot.backend, slot.phase, alone, tuple(terms)))
-    joint = tuple((left, same) for term, same in rules.joint if (left := _left(term, known)) is not None)
+    joint = tuple(
+        (left, same) for term, same in rules.joint if (left := _left(term, known)) is not None
+    )
     impossible = [left for term in rules.impossible if (left := _left(term, known)) is not None]
     return Rules(
-        tuple(slots), lists, derive, joint, rules.relations, rules.requirements, tuple(impossible), rules.strict
+        tuple(slots),
+        lists,
+        derive,
+        joint,
+        rules.relations,
+        rules.requirements,
+        tuple(impossible),
+        rules.strict,
     )
 
 
@@ -130,9 +139,11 @@ class Masks(dict[object, int]):
         self.strict = strict
 
     def __missing__(self, value: Value | Domain | None) -> int:
-        mask = self._of_set(self.universe if value is None else value) if (
-            value is None or isinstance(value, Domain)
-        ) else self._of_value(value)
+        mask = (
+            self._of_set(self.universe if value is None else value)
+            if (value is None or isinstance(value, Domain))
+            else self._of_value(value)
+        )
         if len(self) < MOST_VALUES:
             self[value] = mask
         return mask
@@ -280,7 +291,7 @@ class Kind:
     ) -> list[tuple[str, list[int], list[Value]]]:
         """Adds the derived values that something looks at, each behind the ones it looks at."""
         found = []
-        for name in reversed(derive):  # a later one may look at an earlier one
+        for name in reversed([*derive]):  # a later one may look at an earlier one
             if name in self._holding or name in self._refusing:
                 bits = [self._add_first(term) for term, _ in derive[name]]
                 found.append((name, bits, [value for _, value in derive[name]]))
@@ -320,7 +331,7 @@ class Kind:
     # -- asking -----------------------------------------------------------------------------------
 
     def settled(self, mask: int) -> int:
-        """The joined masks of all fields, with derived values joined and refused slots taken out."""
+        """A mask of all fields with derived values joined to it, and refused slots taken out."""
         if self.derived:
             key = mask & self._derived_bits
             follows = self._follows.get(key)
@@ -412,9 +423,7 @@ class _Choices:
         self.shared = shared
         self.same = "backend" in shared
 
-    def pair(
-        self, mask: int, agree: Agree
-    ) -> Pair:
+    def pair(self, mask: int, agree: Agree) -> Pair:
         """The backends of prefill and decode; decode leads.
 
         Args:

@@ -6,21 +6,27 @@ definition where something unknown decides, where a policy is given, and for rea
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import and_
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from selector.asking import ask, check_facts, check_space
+from selector.binding import Selector
 from selector.domains import Domain, Value
 from selector.manifest import Manifest
 from selector.plan.computed import Need, Relation
 from selector.plan.kind import Kind, narrowed
 from selector.plan.shape import Reading, Shape
 from selector.plan.tail import Pick, Tail, Used
-from selector.plan.terms import KIND_FIELDS, UndecidedError, rules_of
+from selector.plan.terms import KIND_FIELDS, Rules, UndecidedError, rules_of
 from selector.resolve import resolve
+from selector.stored import fetch, keep, key_of
 from selector.values import Device, Facts, Layer, Policy, Request, Resolution
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["Pick", "Plan"]
 
@@ -75,9 +81,9 @@ class _Route:
 class Plan:
     """A manifest compiled. What it keeps grows with what it is asked; answers never change."""
 
-    def __init__(self, manifest: Manifest) -> None:
+    def __init__(self, manifest: Manifest, rules: Rules | None = None) -> None:
         self.manifest = manifest
-        self.rules = rules_of(manifest)
+        self.rules = rules_of(manifest) if rules is None else rules
         words = manifest.vocabulary
         self._relations = {n: Relation(words, t) for n, t in self.rules.relations.items()}
         self._needs = {n: Need(r) for n, r in self.rules.requirements.items()}
@@ -85,6 +91,29 @@ class Plan:
         self._shapes: dict[tuple[object, ...], tuple[Shape, Device, Facts]] = {}
         self._seen: dict[tuple[object, ...], tuple[Pick, Device, Layer, Facts]] = {}
         self._equal_shapes: dict[tuple[object, ...], Shape] = {}
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path | None = None,
+        *,
+        overlays: Sequence[str | Path] = (),
+        as_claimed: bool = False,
+    ) -> Plan:
+        """A plan for a manifest, as :meth:`selector.Selector.load` finds it; kept on disk.
+
+        Raises:
+            ManifestError: the manifest has errors; all are listed.
+            OSError: the file cannot be opened.
+            TooManyTermsError: a rule is too much to write out.
+        """
+        manifest = Selector.load(path, overlays=overlays, as_claimed=as_claimed).manifest
+        key = key_of([(manifest.ref.digest, b"")])
+        rules = fetch(key, Rules)
+        if rules is None:
+            rules = rules_of(manifest)
+            keep(key, rules)
+        return cls(manifest, rules)
 
     def resolve(
         self,
@@ -201,7 +230,11 @@ class Plan:
             if name == "backend":
                 return False
             if name == "kv_layout":
-                if here.kv_layout and there.kv_layout and here.kv_layout.isdisjoint(there.kv_layout):
+                if (
+                    here.kv_layout
+                    and there.kv_layout
+                    and here.kv_layout.isdisjoint(there.kv_layout)
+                ):
                     return False
             elif name in here.coerce or name in there.coerce:
                 raise UndecidedError

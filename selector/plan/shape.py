@@ -74,7 +74,7 @@ class Shape:
         )
         said = tuple(n for n in KIND_FIELDS if n in self.names)
         self.kind_inputs = said if self.computed.isdisjoint(KIND_FIELDS) else (*said, *self.inputs)
-        self.routes: dict[tuple[Value | Domain | None, ...], Any] = {}
+        self.routes: dict[tuple[object, ...], Any] = {}
         self.tails: dict[tuple[str | None, str | None], Any] = {}
         met = {name: need.of(facts) for name, need in needs.items()}
         self._met = {name: said for name, said in met.items() if said is not None}

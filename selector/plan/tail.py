@@ -18,7 +18,7 @@ from selector.plan.terms import UndecidedError, relation_name, tests_after
 from selector.rules import Answer, Question
 from selector.values import Layer, Phase, Policy, Request, Resolution
 
-__all__ = ["Pick", "Tail", "Used"]
+__all__ = ["Dense", "Pick", "Tail", "Used"]
 
 _MOST = 1 << 16
 """So many answers are kept; then a pair begins anew."""
@@ -26,6 +26,9 @@ _MOST = 1 << 16
 Values = Mapping[str, Value | Domain]
 Used = tuple[tuple[str, Value], ...]
 """Fields, and what a backend makes of them."""
+
+Dense = Callable[[Shape, Layer, Request, Used], str | None]
+"""Gives the prefill backend of a layer, were it not sparse and its values the ones used."""
 
 
 class Pick(msgspec.Struct, frozen=True):
@@ -112,7 +115,10 @@ class Tail:
         self._used: dict[object, Used | None] = {}
 
     def follow(
-        self, layer: Layer, request: Request, dense: Callable[[Shape, Layer, Request, Used], str | None]
+        self,
+        layer: Layer,
+        request: Request,
+        dense: Callable[[Shape, Layer, Request, Used], str | None],
     ) -> Pick:
         """What a request counts as, and its path.
 

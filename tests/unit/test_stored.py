@@ -128,14 +128,14 @@ def test_the_folder_is_the_users_own_and_small(folder: Path) -> None:
         keep(f"{number:064}", manifest)
     assert len(list(folder.iterdir())) == 64
     assert folder.stat().st_mode & 0o077 == 0
-    assert fetch(f"{69:064}") is not None
+    assert fetch(f"{69:064}", Manifest) is not None
 
 
 def test_somebody_elses_file_is_not_believed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     manifest = loads(resource("capabilities.yaml").read_text())
     keep("k", manifest)
     monkeypatch.setattr(os, "getuid", lambda: 4711)
-    assert fetch("k") is None
+    assert fetch("k", Manifest) is None
 
 
 def test_names_and_contents_cannot_be_mistaken_for_each_other() -> None:
