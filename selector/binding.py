@@ -16,7 +16,7 @@ from selector.values import Device, Facts, Layer, Policy, Request, Resolution
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Bound", "Selector"]
+__all__ = ["Bound", "Selector", "closed_facts"]
 
 
 class Selector:
@@ -84,11 +84,16 @@ class Selector:
         known = facts or Facts()
         check_facts(self.manifest, known)
         if closed_world:
-            taken = {n: n in self.manifest.standard or None for n in self.manifest.facts}
-            known = Facts({**taken, **known.values})
+            known = closed_facts(self.manifest, known)
         question = ask(self.manifest, where, layer, known, closed_world)
         check_space(self.manifest, question)
         return Bound(self.manifest, where, question, known, policy or Policy())
+
+
+def closed_facts(manifest: Manifest, facts: Facts) -> Facts:
+    """The facts where nothing is installed but what they say and every installation has."""
+    taken = {name: name in manifest.standard or None for name in manifest.facts}
+    return Facts({**taken, **facts.values})
 
 
 class Bound:

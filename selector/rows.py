@@ -9,9 +9,10 @@ read gets its reason in ``error``; it is never lost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from selector.answers import ANSWER_COLUMNS, failed
 from selector.binding import Bound, Selector
 from selector.devices import find_device
 from selector.domains import Domain
@@ -24,40 +25,13 @@ from selector.manifest import (
     POLICY_COLUMNS,
     REQUEST_COLUMNS,
 )
-from selector.rules import Answer
-from selector.values import (
-    Candidate,
-    Code,
-    Device,
-    Facts,
-    Layer,
-    Model,
-    Phase,
-    Policy,
-    Request,
-    Resolution,
-)
+from selector.plan.asked import Asked, Compiled
+from selector.values import Device, Facts, Layer, Model, Policy, Request
 
-__all__ = ["ANSWER_COLUMNS", "RowReader"]
-
-ANSWER_COLUMNS = (
-    "decode_backend",
-    "prefill_backend",
-    "prefill_path",
-    "prefill_by",
-    "phase",
-    "num_decodes",
-    "decode_threshold",
-    "candidates",
-    "missing",
-    "conditions",
-    "rejections",
-    "error",
-)
-"""What is added to each row. A column of the same name in the input is kept as ``input_<name>``."""
+__all__ = ["ANSWER_COLUMNS", "RowReader", "kept_name", "requests_of"]
 
 _SPECIAL = frozenset((*DEVICE_COLUMNS, *POLICY_COLUMNS, *MODEL_COLUMNS))
-_SPARE_BINDINGS = 4096
+_MOST_ASKED = 4096
 _MOST_REQUESTS = 4096
 
 
@@ -117,32 +91,29 @@ class RowReader:
         self.closed_world = closed_world
         self.load = load
         self.ignored: set[str] = set()
-        self._bound: dict[object, Bound] = {}
+        self._compiled = Compiled(selector, closed_world)
+        self._asked: dict[object, Asked] = {}
         self._reads: dict[str, _Reading] = {}
-        self._supposing: Selector | None = None
+        self._supposing: Compiled | None = None
 
     def answer(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """The row with its answer added."""
-        kept = {_kept_name(k, row): v for k, v in row.items()}
-        try:
-            return kept | self._answer(row)
-        except AttnselError as error:
-            return kept | dict.fromkeys(ANSWER_COLUMNS) | {"error": str(error)}
+        return {kept_name(k, row): v for k, v in row.items()} | self.columns(row)
 
-    def _answer(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        stated, dense, given = self._stated(row)
-        bound = self._bound_to(stated, dense)
-        requests = _requests(row)
-        alone = len(requests) == 1
-        answers = [bound.resolve_one(requests[0])] if alone else bound.resolve_batch(requests)
-        first = next((a for a in answers if a.phase is not Phase.DECODE), answers[0])
-        columns = answer_columns(first) | {"num_decodes": _decodes([a.phase for a in answers])}
-        forced = bound.policy.backend
-        if dense:
-            columns["conditions"] = ["dense_prefill supposed", *columns["conditions"]]
-        if forced is not None and first.backend is None and given:
-            columns |= _would_take(bound, requests, forced)
-        return columns
+    def columns(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """The columns of its answer alone; not to be changed, for others may have the same."""
+        try:
+            asked = self.ask(row)
+            asked.bound  # noqa: B018  what cannot be is refused before its lengths are looked at
+            requests = requests_of(row)
+            first = requests[0]
+            if any(request is not first for request in requests):
+                return asked.answer(requests)
+            if len(requests) > 1 or first.query_len is None or first.seq_len is None:
+                return asked.answer_alike(first, len(requests))
+            return asked.answer_at(first)
+        except AttnselError as error:
+            return failed(str(error))
 
     def bind(self, row: Mapping[str, Any]) -> Bound:
         """Everything a row says, but for its lengths, bound to the manifest.
@@ -150,22 +121,37 @@ class RowReader:
         Raises:
             AttnselError: the row cannot be read.
         """
-        stated, dense, _ = self._stated(row)
-        return self._bound_to(stated, dense)
+        return self.ask(row).bound
 
-    def _bound_to(self, stated: Mapping[str, Any], dense: bool) -> Bound:
-        key = (dense, *sorted((k, repr(v)) for k, v in stated.items()))
-        bound = self._bound.get(key)
-        if bound is None:
-            if len(self._bound) >= _SPARE_BINDINGS:
-                self._bound.clear()
-            bound = self._bound[key] = self._bind(stated, self._supposer() if dense else None)
-        return bound
+    def ask(self, row: Mapping[str, Any]) -> Asked:
+        """Everything a row says, but for its lengths; rows that say the same are one.
 
-    def _supposer(self) -> Selector:
+        Whether such a layer can exist shows when it is bound.
+
+        Raises:
+            AttnselError: the row cannot be read.
+        """
+        key = tuple((k, type(v), _hashable(v)) for k, v in row.items() if self.reads(k))
+        asked = self._asked.pop(key, None)
+        if asked is None:
+            stated, dense, given = self._stated(row)
+            compiled = self._supposer() if dense else self._compiled
+            asked = self._layer_asked(compiled, stated, dense, given)
+            while len(self._asked) >= _MOST_ASKED:
+                del self._asked[next(iter(self._asked))]
+        self._asked[key] = asked  # the one used last stands last
+        return asked
+
+    def reads(self, column: str) -> bool:
+        """Whether a column says something, other than lengths."""
+        reading = self._reads.get(column) or self._read(column)
+        return reading.field is not None or reading.values is not None or reading.dense
+
+    def _supposer(self) -> Compiled:
         """Answers as if every sparse entry could compute prefill densely."""
         if self._supposing is None:
-            self._supposing = Selector(self.selector.manifest.supposing_dense_prefill())
+            selector = Selector(self.selector.manifest.supposing_dense_prefill())
+            self._supposing = Compiled(selector, self.closed_world)
         return self._supposing
 
     def _stated(self, row: Mapping[str, Any]) -> tuple[dict[str, Any], bool, bool]:
@@ -261,32 +247,34 @@ class RowReader:
             raise ContradictionError(f"{name} is {both}")
         return first if sets[0] <= sets[1] else second
 
-    def _bind(self, stated: Mapping[str, Any], supposing: Selector | None) -> Bound:
+    def _layer_asked(
+        self, compiled: Compiled, stated: Mapping[str, Any], dense: bool, given: bool
+    ) -> Asked:
         words = self.selector.manifest.vocabulary
-        given: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         for name, value in stated.items():
             if name in _SPECIAL or name in self.selector.manifest.facts:
                 continue
             field = words.fields[name]
             if isinstance(value, _Unknown):
                 closed = field.closed() if self.closed_world else None
-                given[name] = field.universe() if closed is None else closed
+                fields[name] = field.universe() if closed is None else closed
             elif value is not None or (field.symbols and not stated.get("model")):
-                given[name] = value  # null: the column is there, and the row says there is none
-        own = Layer.read(given, words)
+                fields[name] = value  # null: the column is there, and the row says there is none
+        own = Layer.read(fields, words)
         kinds = self.selector.manifest.facts
         said = {n: stated[n] for n in kinds if stated.get(n) not in (None, _UNKNOWN)}
         facts = {n: _fact(kinds[n], raw) for n, raw in said.items()}
         forced = _names("backend", stated.get("backend"))
-        return (supposing or self.selector).bind(
+        deny = dict.fromkeys(_names("deny", stated.get("deny")), "denied by the row")
+        return Asked(
+            compiled,
             self._device(stated),
             self._layer(stated, own),
             Facts(facts),
-            Policy(
-                deny=dict.fromkeys(_names("deny", stated.get("deny")), "denied by the row"),
-                backend=forced[0] if forced else None,
-            ),
-            closed_world=self.closed_world,
+            Policy(deny=deny, backend=forced[0] if forced else None),
+            dense=dense,
+            given=given,
         )
 
     def _layer(self, stated: Mapping[str, Any], own: Layer) -> Layer:
@@ -354,7 +342,7 @@ def _names(column: str, raw: Any) -> list[str]:
     return names
 
 
-def _kept_name(column: str, row: Mapping[str, Any]) -> str:
+def kept_name(column: str, row: Mapping[str, Any]) -> str:
     """The name under which a column of the input is kept beside the answer."""
     if column not in ANSWER_COLUMNS:
         return column
@@ -362,6 +350,11 @@ def _kept_name(column: str, row: Mapping[str, Any]) -> str:
     while name in row:
         name = f"input_{name}"
     return name
+
+
+def _hashable(value: Any) -> Any:
+    """What tells a value from others of its type."""
+    return value if isinstance(value, str | int | None) else repr(value)
 
 
 def _length(name: str, raw: Any) -> int | None:
@@ -373,7 +366,7 @@ def _length(name: str, raw: Any) -> int | None:
     return int(raw)
 
 
-def _requests(row: Mapping[str, Any]) -> list[Request]:
+def requests_of(row: Mapping[str, Any]) -> list[Request]:
     """The requests of a row that run together: one, unless it says otherwise."""
     lengths = {k: _length(k, row.get(k)) for k in REQUEST_COLUMNS}
     speculative = lengths["speculative_tokens"] or 0
@@ -404,34 +397,6 @@ def _listed(several: Mapping[str, Any], speculative: int) -> list[Request]:
     ]
 
 
-def _decodes(phases: Sequence[Phase | None]) -> int | None:
-    """How many requests count as decodes; ``None`` where that is unknown."""
-    return None if None in phases else sum(phase is Phase.DECODE for phase in phases)
-
-
-def _would_take(bound: Bound, requests: Sequence[Request], backend: str) -> dict[str, Any]:
-    """What a backend that is given a layer it refuses would make of the requests."""
-    if any(request.query_len is None or request.seq_len is None for request in requests):
-        return {}
-    entry = bound.manifest.entry(backend)
-    device = (entry.accepts[name] for name in ("platform", "capability"))
-    if any(
-        m.rule.result.answer(bound.question) is Answer.NO
-        for d in device
-        for m in d.matches(bound.question)
-    ):
-        return {}  # it has no kernels there at all
-    routes = bound.routes(requests, backend)
-    first = next((r for r in routes if r.phase is not Phase.DECODE), routes[0])
-    return {
-        "prefill_path": first.path.path,
-        "prefill_by": first.path.by,
-        "phase": _text(first.phase),
-        "num_decodes": _decodes([route.phase for route in routes]),
-        "decode_threshold": first.threshold,
-    }
-
-
 def _flag(column: str, value: Any) -> bool:
     """A column that is true or false; null is false."""
     said = str(value).lower()
@@ -445,44 +410,6 @@ def _key(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _text(phase: Phase | None) -> str | None:
-    return None if phase is None else str(phase)
-
-
 def _digits(name: str, raw: Any) -> int | None:
     few = isinstance(raw, str) and raw.isdecimal() and len(raw) < 4
     return _length(name, int(raw) if few else raw)
-
-
-def answer_columns(resolution: Resolution) -> dict[str, Any]:
-    """A resolution as the columns added to a row: plain values, lists and mappings."""
-    chosen = {resolution.prefill.backend, resolution.decode.backend}
-    rejections: dict[str, list[str]] = {}
-    for candidate in resolution.candidates:
-        codes = _codes(candidate)
-        if codes and candidate.backend not in chosen:
-            rejections[candidate.backend] = codes
-    conditions = (*resolution.prefill.conditions, *resolution.decode.conditions)
-    return {
-        "decode_backend": resolution.decode.backend,
-        "prefill_backend": resolution.prefill.backend,
-        "prefill_path": resolution.prefill.path,
-        "prefill_by": resolution.prefill.by,
-        "phase": _text(resolution.phase),
-        "num_decodes": _decodes([resolution.phase]),
-        "decode_threshold": resolution.decode.decode_threshold,
-        "candidates": None if (tried := resolution.decode.tried) is None else list(tried),
-        "missing": [str(phase) for phase in resolution.missing],
-        "conditions": list(dict.fromkeys(f"{c.field} {c.allowed}" for c in conditions)),
-        "rejections": rejections,
-        "error": None,
-    }
-
-
-def _codes(candidate: Candidate) -> list[str]:
-    """Why a candidate is refused; that it does not serve a phase matters only where that is all."""
-    verdicts = (candidate.prefill, candidate.decode)
-    codes = [r.code for v in verdicts for r in v.rejections]
-    served = [code for code in codes if code != Code.PHASE]
-    phases = sum(any(r.code == Code.PHASE for r in v.rejections) for v in verdicts)
-    return list(dict.fromkeys(served if phases < len(verdicts) else codes))

@@ -172,7 +172,7 @@ def test_rows_that_differ_only_in_lengths_share_what_they_ask(rows: RowReader) -
 
 def test_what_no_longer_fits_is_asked_again(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers are the same; only so many layers are kept."""
-    monkeypatch.setattr("selector.rows._SPARE_BINDINGS", 2)
+    monkeypatch.setattr("selector.rows._MOST_ASKED", 2)
     rows = RowReader(build.selector(build.entry(accepts={"head_size": {"max": 96}})))
     sizes = [64, 96, 128, 64, 64, 128]
     chosen = [answer(rows, "prefill_backend", head_size=n)[0] for n in sizes]
