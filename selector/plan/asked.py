@@ -44,6 +44,7 @@ class Compiled:
         self.closed_world = closed_world
         self.answers = 0
         self.emptied = 0
+        self._seen: dict[tuple[str, ...], Columns] = {}
         self._facts: dict[Facts, Facts] = {}
         self._places: dict[object, Places | None] = {}
         self._ends: dict[object, tuple[str, ...]] = {}
@@ -72,6 +73,12 @@ class Compiled:
             self.answers = 0
             self.emptied += 1
             self._places.clear()
+            self._seen.clear()
+
+    def same(self, columns: Columns) -> Columns:
+        """The columns, as they were first seen."""
+        key = tuple(map(repr, columns.values()))
+        return self._seen.setdefault(key, columns)
 
     def places_of_choice(self, asked: Asked) -> Places | None:
         """Where lengths lie for the rules that decide which backends are chosen."""
@@ -138,12 +145,14 @@ class Cell:
     """Requests that get the same backends for the same reasons, and the paths they take.
 
     Attributes:
-        answer: the columns for the first of them.
+        first: the request by which it was found.
+        answer: the columns for it.
         names: the backends whose rules decide the path.
         paths: draft tokens and place → the columns.
     """
 
-    def __init__(self, answer: Columns, names: tuple[str, ...]) -> None:
+    def __init__(self, first: Request, answer: Columns, names: tuple[str, ...]) -> None:
+        self.first = first
         self.answer = answer
         self.names = names
         self.paths: dict[tuple[int, int], Columns] = {}
@@ -272,7 +281,7 @@ class Asked:
         cell = self._cells.get((place, reasons))
         if cell is None:
             answer = self.answer([request]) if reasons else self.choose(request)
-            cell = self._cells[place, reasons] = Cell(answer, tuple(self._names(answer)))
+            cell = self._cells[place, reasons] = Cell(request, answer, tuple(self._names(answer)))
             self.compiled.count()
         return cell
 
@@ -294,7 +303,10 @@ class Asked:
         key = (request.speculative_tokens, place)
         found = cell.paths.get(key)
         if found is None:
-            found = cell.paths[key] = {**cell.answer, **self.choose(request)}
+            found = cell.answer
+            if request is not cell.first:
+                found = {**found, **self.choose(request)}
+            found = cell.paths[key] = self.compiled.same(found)
             self.compiled.count()
         return found
 

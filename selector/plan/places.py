@@ -116,9 +116,9 @@ class Places:
             place = place * axis.size + axis.place(self._value(name, query_len, seq_len))
         return place
 
-    def places(self, query_len: Lengths, seq_len: Lengths) -> Lengths | int:
+    def places(self, query_len: Lengths, seq_len: Lengths) -> Lengths:
         """The same of columns of lengths below :data:`LONGEST`."""
-        place: Any = 0
+        place: Lengths = query_len * 0
         for name, axis in self._axes:
             place = place * axis.size + axis.places(self._values(name, query_len, seq_len))
         return place
@@ -146,4 +146,5 @@ def _mask_words(measure: Measure, query_len: Lengths, context_len: Lengths) -> L
     tile = numpy.where(small, measure.small_tile, measure.large_tile)
     columns = -(-numpy.maximum(query_len, context_len) // 32)
     words = -(-columns // measure.word_align) * measure.word_align
-    return -(-query_len // tile) * tile * words
+    found: Lengths = -(-query_len // tile) * tile * words
+    return found
