@@ -1,0 +1,193 @@
+"""How long a decision takes: plans, cells, the definition, and a bare dict lookup beside them."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+
+from selector import Device, Facts, Layer, Request, Selector
+from selector.devices import find_device
+from selector.loading import loads
+from selector.plan.cells import Cells
+from selector.plan.plan import Plan
+
+from .harness import Figure, median_of, once
+
+ENTRIES = (10, 100, 1000)
+REQUESTS = ((1, 500), (100, 1000), (1, 7), (3000, 9000))
+
+
+def figures() -> list[Figure]:
+    """All figures of this file."""
+    return [*bare(), *bound(), *plan(), *scaling(), *building()]
+
+
+def bare() -> list[Figure]:
+    """A dict lookup, for scale."""
+    table = {number: number for number in range(100)}
+    return [Figure("PLAN00", "bare dict lookup", median_of(lambda: table[5]), "ns")]
+
+
+def bound() -> list[Figure]:
+    """Requests of one bound layer."""
+    found = []
+    for place, (name, gpu, layer) in enumerate(_layers(), 1):
+        one = Selector.load(name).bind(gpu, layer)
+        cells = Cells(one)
+        for query_len, seq_len in REQUESTS:
+            cells.resolve(query_len, seq_len)
+        resolve = cells.resolve
+        what = f"cells.resolve, {name} on {gpu}"
+        nanoseconds = [median_of(lambda q=q, s=s: resolve(q, s)) for q, s in REQUESTS]
+        found.append(Figure(f"PLAN1{place}", what, max(nanoseconds), "ns", 300))
+        naive = median_of(lambda one=one: one.resolve(100, 1000), number=20)
+        found.append(Figure(f"PLAN2{place}", f"definition, {name} on {gpu}", naive / 1e3, "µs"))
+    return found
+
+
+def plan() -> list[Figure]:
+    """Layers that were not seen before, and the same again."""
+    found = []
+    everything = Plan.load("vllm-0.33.0")
+    facts = Facts(dict.fromkeys(everything.manifest.facts, True))
+    device, request = find_device("10.0"), Request(100, 1000)
+    for place, (what, draw) in enumerate((("GQA", _gqa), ("sparse MLA", _sparse)), 1):
+        source = random.Random(1)
+        layers = [draw(source) for _ in range(6000)]
+        for layer in layers[:3000]:
+            everything.resolve(device, layer, facts, request, closed_world=True)
+
+        def ask(some: Sequence[Layer]) -> float:
+            begin = time.perf_counter_ns()
+            for layer in some:
+                everything.resolve(device, layer, facts, request, closed_world=True)
+            return (time.perf_counter_ns() - begin) / len(some)
+
+        chunks = [layers[at : at + 500] for at in range(3000, 6000, 500)]
+        unseen = sorted(map(ask, chunks))[len(chunks) // 2]
+        seen = sorted(map(ask, chunks))[len(chunks) // 2]
+        found.append(Figure(f"PLAN3{place}", f"plan.resolve, unseen {what}", unseen / 1e3, "µs", 5))
+        found.append(Figure(f"PLAN4{place}", f"plan.resolve, seen {what}", seen, "ns", 400))
+    return found
+
+
+def scaling() -> list[Figure]:
+    """The same question to manifests of ever more entries."""
+    found = []
+    for place, number in enumerate(ENTRIES):
+        many = Plan(loads(_manifest(number)))
+        source = random.Random(2)
+        layers = [_gqa(source) for _ in range(4000)]
+        device, facts, request = Device("cuda", "10.0"), Facts(), Request(100, 1000)
+        for layer in layers[:2000]:
+            many.resolve(device, layer, facts, request)
+        begin = time.perf_counter_ns()
+        for layer in layers[2000:]:
+            many.resolve(device, layer, facts, request)
+        each = (time.perf_counter_ns() - begin) / 2000 / 1e3
+        found.append(
+            Figure(f"PLAN5{place}", f"plan.resolve, unseen, {number:,} entries", each, "µs")
+        )
+    return found
+
+
+def building() -> list[Figure]:
+    """Making the plan of each shipped manifest, and starting with it again."""
+    found = []
+    for place, name in enumerate(("vllm-0.33.0", None), 1):
+        manifest = Selector.load(name).manifest
+        what = name or "capabilities.yaml"
+        made = once(lambda manifest=manifest: Plan(manifest))
+        found.append(Figure(f"PLAN6{place}", f"plan of {what}", made / 1e6, "ms", 3000))
+        Plan.load(name)
+        again = median_of(lambda name=name: Plan.load(name), number=1, repeat=9)
+        found.append(Figure(f"PLAN7{place}", f"next start with {what}", again / 1e6, "ms", 20))
+    return found
+
+
+def _layers() -> list[tuple[str | None, str, Layer]]:
+    plain = {"dtype": "bfloat16", "kv_cache_dtype": "auto", "attn_type": "decoder"}
+    gqa = Layer.of(head_size=128, num_heads=64, num_kv_heads=8, **plain)
+    return [("vllm-0.33.0", "9.0", gqa), (None, "9.0", gqa), ("vllm-0.33.0", "12.0", gqa)]
+
+
+def _gqa(source: random.Random) -> Layer:
+    return Layer.of(
+        head_size=source.choice([64, 80, 96, 128, 192, 256]),
+        num_heads=source.choice([16, 32, 64]),
+        num_kv_heads=source.choice([1, 2, 4, 8]),
+        dtype=source.choice(["bfloat16", "float16"]),
+        kv_cache_dtype=source.choice(["auto", "fp8", "bfloat16"]),
+        sliding_window=source.choice(["unset", 128, 1024, 4096]),
+        sink=source.choice([True, False]),
+        attn_type="decoder",
+        mla=False,
+        sparse=False,
+    )
+
+
+def _sparse(source: random.Random) -> Layer:
+    return Layer.of(
+        head_size=576,
+        num_heads=source.choice([8, 16, 32, 64, 128]),
+        num_kv_heads=1,
+        dtype=source.choice(["bfloat16", "float16"]),
+        kv_cache_dtype=source.choice(["auto", "fp8", "fp8_ds_mla"]),
+        attn_type="decoder",
+        mla=True,
+        sparse=True,
+        index_topk=source.choice([512, 1024, 2048]),
+        kv_lora_rank=512,
+        qk_nope_head_dim=source.choice([128, 192]),
+        qk_rope_head_dim=64,
+        v_head_dim=source.choice([128, 256]),
+    )
+
+
+def _manifest(entries: int) -> str:
+    """Dense entries of which each accepts something else; one priority list names them all."""
+    import json
+
+    source = random.Random(3)
+    backends = [
+        {
+            "name": f"backend_{number}",
+            "source": "drawn",
+            "mla": False,
+            "sparse": False,
+            "accepts": {
+                "platform": "cuda",
+                "capability": source.sample(["8.0", "8.9", "9.0", "10.0", "12.0"], 3),
+                "head_size": source.sample([64, 80, 96, 128, 192, 256], 2),
+                "dtype": source.sample(["float16", "bfloat16"], 1),
+                "kv_cache_dtype": source.sample(["auto", "fp8", "bfloat16"], 1),
+                "block_size": "any",
+                "attn_type": "decoder",
+                "sink": source.choice([True, False, "any"]),
+                "sliding_window": source.choice(["any", "unset", {"max": 1024}]),
+            },
+            "constraints": [
+                {
+                    "when": {"sink": True, "head_size": source.choice([64, 128])},
+                    "require": {"num_heads": {"max": source.choice([16, 32])}},
+                    "code": "COMBINATION",
+                    "reason": "Drawn.",
+                }
+            ],
+            "phases": {"prefill": {}, "decode": {}},
+            "decode_threshold": 1,
+            "prefill_paths": [{"path": "mha", "reason": "Always."}],
+        }
+        for number in range(entries)
+    ]
+    order = [backend["name"] for backend in backends]
+    return json.dumps(
+        {
+            "attnsel": 1,
+            "name": "many",
+            "version": "1",
+            "backends": backends,
+            "priorities": [{"order": order, "reason": "As drawn."}],
+        }
+    )
