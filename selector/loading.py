@@ -327,12 +327,16 @@ class _Builder:
 
     def _invariant(self, raw: Mapping, entries: dict[str, Entry]) -> Invariant:
         never = raw["never"]
-        self._check_names(never, "backend", entries)
+        backends = never.get("backend", ())
+        if backends == "any":
+            backends = entries
+        else:
+            self._check_names(never, "backend", entries)
         return Invariant(
             name=raw["name"],
             when=self.parser.when(raw),
             never_paths=frozenset(never.get("path", ())),
-            never_backends=frozenset(never.get("backend", ())),
+            never_backends=frozenset(backends),
             reason=raw["reason"],
             position=raw.position,
         )

@@ -2,7 +2,8 @@
 
 A class holds the values of one field that no rule tells apart, so that one of them stands for
 all. Counts are counts of combinations of classes, never of single values, of which some fields
-have no end. Devices are the known architectures and the platforms without a capability.
+have no end. Devices are the known architectures, one for each condition that speaks of others
+only, and the platforms without a capability.
 """
 
 from __future__ import annotations
@@ -80,8 +81,10 @@ class Space:
 
     def _universe(self, name: str) -> Domain:
         if name == "capability":
-            known = (parse_capability(text) for text in known_capabilities())
-            return Domain.of(*known, ABSENT)
+            known = Domain.of(*map(parse_capability, known_capabilities()))
+            told = (term[name] for term in self.terms if term and name in term)
+            new = (values.nearest(1) for values in told if (values & known).is_empty())
+            return known | Domain.of(ABSENT, *(one for one in new if one is not None))
         for manifest in self.manifests:
             if name in manifest.vocabulary.universes:
                 return manifest.vocabulary.universes[name]

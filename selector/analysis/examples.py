@@ -1,0 +1,115 @@
+"""Questions that show something, as the definition answers them; no more said than is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from selector.analysis.space import Space
+from selector.analysis.witness import Witness, witness_of
+from selector.asking import with_request
+from selector.binding import Selector
+from selector.domains import Domain
+from selector.errors import AttnselError
+from selector.rules import Question
+from selector.values import Device, Facts, Layer, Outcome, Request, Resolution
+
+__all__ = ["Example", "asked_in", "example_of"]
+
+Shows = Callable[[Resolution], bool]
+
+
+class Example(msgspec.Struct, frozen=True):
+    """A question, and the definition's answer to it."""
+
+    witness: Witness
+    answer: Resolution
+
+
+def example_of(
+    space: Space,
+    selector: Selector,
+    classes: Mapping[str, Domain],
+    shows: Shows,
+    lengths: Sequence[tuple[int, int]] = (),
+) -> Example | None:
+    """A question of these classes whose answer shows something; ``None``: none was found.
+
+    Args:
+        space: what the classes are from.
+        selector: answers.
+        classes: of the question.
+        shows: what is looked for.
+        lengths: more lengths to try, query and sequence.
+    """
+    witness = witness_of(space, classes)
+    if witness is None:
+        return None
+    first = witness.request
+    tried = [first, *(Request(q, s) for q, s in lengths)]
+    tried += [Request(q, first.seq_len) for q, _ in lengths if q <= (first.seq_len or 0)]
+    for request in dict.fromkeys(tried):
+        answer = _answer(selector, witness.device, witness.layer.fields, witness.facts, request)
+        if answer is None:
+            return None
+        if shows(answer):
+            found = Example(msgspec.structs.replace(witness, request=request), answer)
+            return _shorter(selector, found, shows)
+    return None
+
+
+def asked_in(selector: Selector, example: Example) -> Question:
+    """The question of an example as rules see it."""
+    witness = example.witness
+    bound = selector.bind(witness.device, witness.layer, witness.facts)
+    return with_request(selector.manifest, bound.question, witness.request)
+
+
+def _answer(
+    selector: Selector, device: Device, fields: Mapping[str, Any], facts: Facts, request: Request
+) -> Resolution | None:
+    """The definition's answer; ``None`` where there is no such layer, or something decides that
+    is not known.
+    """
+    try:
+        answer = selector.bind(device, Layer(fields), facts).resolve_one(request)
+    except AttnselError:
+        return None
+    return None if any(_doubts(answer)) else answer
+
+
+def _doubts(answer: Resolution) -> Iterator[bool]:
+    """Yields whether something unknown could change a choice or its path."""
+    for choice in (answer.prefill, answer.decode):
+        yield bool(choice.conditions)
+        yield choice.backend is None and bool(choice.possible)
+        yield len(choice.paths) > 1
+
+
+def _shorter(selector: Selector, example: Example, shows: Shows) -> Example:
+    """The same with what makes no difference left unsaid."""
+    witness, answer = example.witness, example.answer
+    fields, facts = dict(witness.layer.fields), dict(witness.facts.values)
+    for said in (fields, facts):
+        for name in [*said]:
+            value = said.pop(name)  # type: ignore[attr-defined]
+            shorter = _answer(selector, witness.device, fields, Facts(facts), witness.request)
+            if shorter is not None and _same(shorter, answer) and shows(shorter):
+                answer = shorter
+            else:
+                said[name] = value  # type: ignore[index]
+    left = Witness(witness.device, Layer(fields), Facts(facts), witness.request)
+    return Example(left, answer)
+
+
+def _same(one: Resolution, other: Resolution) -> bool:
+    pairs = ((one.prefill, other.prefill), (one.decode, other.decode))
+    return all((a.backend, a.paths) == (b.backend, b.paths) for a, b in pairs)
+
+
+def is_eligible(answer: Resolution, backend: str, phase: str) -> bool:
+    """Whether a backend would do in a phase, and another one comes first."""
+    candidate = next(c for c in answer.candidates if c.backend == backend)
+    return getattr(candidate, phase).outcome is Outcome.ELIGIBLE  # type: ignore[no-any-return]
