@@ -6,21 +6,25 @@ import itertools
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, NamedTuple, Protocol, TextIO
 
 import typer
 
 from cli.exits import Exit
 from cli.options import Arch, AsClaimed, ClosedWorld, ManifestOption, OverlayOption
+from cli.progress import Progress
 from selector.errors import AttnselError
 
 if TYPE_CHECKING:
+    from selector.plan.batch import Answers
     from selector.rows import RowReader
     from selector.values import Model
 
 _CHUNK_ROWS = 4096
+_BATCH_ROWS = 1 << 16
 _LONGEST_LINE = 4 << 20
 
 
@@ -58,12 +62,40 @@ def batch(
     selector = Selector.load(manifest, overlays=overlay or (), as_claimed=as_claimed)
     default = find_device(arch) if arch else None
     reader = RowReader(selector, default, closed_world=closed_world, load=_load)
-    counts = {"rows": 0, "errors": 0, "none": 0}
-    answers = _counted(_answers(reader, _read(file)), counts)
-    _write(answers, out)
+    counts = Counts()
+    with Progress() as progress:
+        table = ParquetTable if file.endswith(".parquet") else JsonTable
+        _write(table(reader, file, counts, progress), out)
     _summarise(reader, counts)
-    if counts["errors"]:
+    if counts.errors:
         raise typer.Exit(Exit.FINDINGS)
+
+
+@dataclass
+class Counts:
+    """How many rows there were, with an error, and without a backend."""
+
+    rows: int = 0
+    errors: int = 0
+    none: int = 0
+
+    def add(self, answer: Mapping[str, Any], rows: int = 1) -> None:
+        """Counts rows that have this answer."""
+        self.rows += rows
+        if answer.get("error"):
+            self.errors += rows
+        elif answer.get("missing"):
+            self.none += rows
+
+
+class Table(Protocol):
+    """Answered rows, as lines or as columns; each can be read once."""
+
+    def lines(self) -> Iterator[str]:
+        """Yields every row as a JSON object."""
+
+    def batches(self) -> Iterator[Any]:
+        """Yields all rows as Arrow record batches of one schema."""
 
 
 class BadLine(NamedTuple):
@@ -82,52 +114,17 @@ def _load(reference: str) -> Model:
     return load_model(reference)
 
 
-def _answers(
-    reader: RowReader, rows: Iterable[dict[str, Any] | BadLine]
-) -> Iterator[dict[str, Any]]:
-    from selector.rows import ANSWER_COLUMNS
-
-    for row in rows:
-        if isinstance(row, BadLine):
-            yield {"line": row.number} | dict.fromkeys(ANSWER_COLUMNS) | {"error": row.error}
-        else:
-            yield reader.answer(row)
-
-
-def _counted(rows: Iterable[dict[str, Any]], counts: dict[str, int]) -> Iterator[dict[str, Any]]:
-    for row in rows:
-        counts["rows"] += 1
-        if row.get("error"):
-            counts["errors"] += 1
-        elif row.get("missing"):
-            counts["none"] += 1
-        yield row
-
-
-def _summarise(reader: RowReader, counts: dict[str, int]) -> None:
+def _summarise(reader: RowReader, counts: Counts) -> None:
     from selector.report.text import visible
 
     print(
-        f"attnsel: {counts['rows']:,} rows, {counts['none']:,} without a backend, "
-        f"{counts['errors']:,} with an error",
+        f"attnsel: {counts.rows:,} rows, {counts.none:,} without a backend, "
+        f"{counts.errors:,} with an error",
         file=sys.stderr,
     )
     if reader.ignored:
         names = visible(", ".join(sorted(reader.ignored)))
         print(f"attnsel: columns passed through unread: {names}", file=sys.stderr)
-
-
-def _read(file: str) -> Iterator[dict[str, Any] | BadLine]:
-    if file == "-":
-        if sys.stdin is not None:
-            yield from _read_jsonl(sys.stdin.buffer)
-        return
-    path = Path(file)
-    if path.suffix == ".parquet":
-        yield from _read_parquet(path)
-        return
-    with path.open("rb") as stream:
-        yield from _read_jsonl(stream)
 
 
 def _read_jsonl(stream: BinaryIO) -> Iterator[dict[str, Any] | BadLine]:
@@ -170,60 +167,150 @@ def _arrow() -> Any:
     return pyarrow
 
 
-def _read_parquet(path: Path) -> Iterator[dict[str, Any]]:
-    arrow = _arrow()
-    with path.open("rb"):
-        pass  # an OSError names the file better than Arrow does
-    try:
-        with arrow.parquet.ParquetFile(path) as table:
-            for batch_ in table.iter_batches(_CHUNK_ROWS):
-                yield from batch_.to_pylist()
-    except (arrow.ArrowException, ValueError) as error:  # values that Python does not hold
-        first = str(error).splitlines()[0]
-        raise UnreadableFileError(f"{path} is not readable Parquet: {first[:80]}") from None
+class JsonTable:
+    """The rows of a file of JSON lines, answered one by one."""
+
+    def __init__(self, reader: RowReader, file: str, counts: Counts, progress: Progress) -> None:
+        self.reader = reader
+        self.file = file
+        self.counts = counts
+        self.progress = progress
+
+    def lines(self) -> Iterator[str]:
+        """Yields every row as a JSON object."""
+        return (json.dumps(row, default=str) for row in self._rows())
+
+    def batches(self) -> Iterator[Any]:
+        """Yields all rows as Arrow record batches, with the columns of the first one."""
+        arrow = _arrow()
+        schema: Any = None
+        for chunk in _chunks(self._rows()):
+            schema = schema or _schema(arrow, chunk)
+            late = sorted({name for row in chunk for name in row} - {*schema.names})
+            if late:
+                raise TypeError(f"column {late[0]} first appears after row {_CHUNK_ROWS:,}")
+            yield arrow.RecordBatch.from_pylist(chunk, schema=schema)
+
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        from selector.answers import failed
+
+        for row in self._read():
+            if isinstance(row, BadLine):
+                answer = {"line": row.number} | failed(row.error)
+            else:
+                answer = self.reader.answer(row)
+            self.counts.add(answer)
+            self.progress.show(self.counts.rows)
+            yield answer
+
+    def _read(self) -> Iterator[dict[str, Any] | BadLine]:
+        if self.file == "-":
+            if sys.stdin is not None:
+                yield from _read_jsonl(sys.stdin.buffer)
+            return
+        with Path(self.file).open("rb") as stream:
+            yield from _read_jsonl(stream)
 
 
-def _write(rows: Iterable[dict[str, Any]], out: Path | None) -> None:
+class ParquetTable:
+    """The rows of a Parquet file, answered column by column."""
+
+    def __init__(self, reader: RowReader, file: str, counts: Counts, progress: Progress) -> None:
+        self.reader = reader
+        self.path = Path(file)
+        self.counts = counts
+        self.progress = progress
+
+    def lines(self) -> Iterator[str]:
+        """Yields every row as a JSON object."""
+        from selector.answers import ANSWER_COLUMNS
+
+        for piece in self._pieces():
+            said = [
+                json.dumps({name: one[name] for name in ANSWER_COLUMNS}, default=str)[1:]
+                for one in piece.different
+            ]
+            for row, which in zip(self._kept(piece).to_pylist(), piece.which.tolist(), strict=True):
+                kept = json.dumps(row, default=str)[:-1]
+                yield f"{kept}{', ' if row else ''}{said[which]}"
+
+    def batches(self) -> Iterator[Any]:
+        """Yields all rows as Arrow record batches; their own columns keep their types."""
+        from selector.answers import ANSWER_COLUMNS
+
+        arrow = _arrow()
+        for piece in self._pieces():
+            kept = self._kept(piece)
+            own = [c.cast(arrow.string()) if c.type == arrow.null() else c for c in kept.columns]
+            answers = [piece.column(name) for name in ANSWER_COLUMNS]
+            names = [*kept.schema.names, *ANSWER_COLUMNS]
+            yield arrow.RecordBatch.from_arrays([*own, *answers], names=names)
+
+    def _kept(self, piece: Answers) -> Any:
+        from selector.rows import kept_name
+
+        names = piece.rows.schema.names
+        return piece.rows.rename_columns([kept_name(name, names) for name in names])
+
+    def _pieces(self) -> Iterator[Answers]:
+        arrow = _arrow()
+        from selector.plan.batch import TableReader
+
+        table = TableReader(self.reader)
+        with self.path.open("rb"):
+            pass  # an OSError names the file better than Arrow does
+        try:
+            with arrow.parquet.ParquetFile(self.path) as file:
+                self.progress.total = file.metadata.num_rows
+                for rows in file.iter_batches(_BATCH_ROWS):
+                    for piece in table.answer(rows):
+                        for answer, count in piece.counted():
+                            self.counts.add(answer, count)
+                        self.progress.show(self.counts.rows)
+                        yield piece
+        except (arrow.ArrowException, ValueError) as error:  # values that Python does not hold
+            first = str(error).splitlines()[0]
+            raise UnreadableFileError(
+                f"{self.path} is not readable Parquet: {first[:80]}"
+            ) from None
+
+
+def _write(table: Table, out: Path | None) -> None:
     """Writes the answers; a file is put in place when it is whole, so input may be output."""
     if out is None:
-        _write_jsonl(rows, sys.stdout)
+        _write_lines(table, sys.stdout)
         return
     if out.exists() and not out.is_file():  # a device or a pipe has no place to be put
         with out.open("w", encoding="ascii") as stream:
-            _write_jsonl(rows, stream)
+            _write_lines(table, stream)
         return
     if out.suffix not in (".jsonl", ".ndjson", ".json", ".parquet"):
         raise UnreadableFileError(f"--out {out} is neither .jsonl nor .parquet")
     part = out.with_name(f".{out.name}.{os.getpid()}.part")
     try:
         if out.suffix == ".parquet":
-            _write_parquet(rows, part, out)
+            _write_parquet(table, part, out)
         else:
             with part.open("w", encoding="ascii") as stream:
-                _write_jsonl(rows, stream)
+                _write_lines(table, stream)
         os.replace(part, out)
     finally:
         part.unlink(missing_ok=True)
 
 
-def _write_jsonl(rows: Iterable[dict[str, Any]], stream: TextIO) -> None:
-    for row in rows:
-        stream.write(json.dumps(row, default=str) + "\n")
+def _write_lines(table: Table, stream: TextIO) -> None:
+    for line in table.lines():
+        stream.write(line + "\n")
 
 
-def _write_parquet(rows: Iterable[dict[str, Any]], part: Path, out: Path) -> None:
+def _write_parquet(table: Table, part: Path, out: Path) -> None:
     arrow = _arrow()
     writer: Any = None
-    schema: Any = None
     try:
-        for chunk in _chunks(rows):
+        for rows in table.batches():
             if writer is None:
-                schema = _schema(arrow, chunk)
-                writer = arrow.parquet.ParquetWriter(part, schema)
-            late = sorted({name for row in chunk for name in row} - {*schema.names})
-            if late:
-                raise TypeError(f"column {late[0]} first appears after row {_CHUNK_ROWS:,}")
-            writer.write_table(arrow.Table.from_pylist(chunk, schema=schema))
+                writer = arrow.parquet.ParquetWriter(part, rows.schema)
+            writer.write_batch(rows)
         if writer is None:
             raise TypeError("there are no rows")
     except (arrow.ArrowException, TypeError, OverflowError, UnicodeError) as error:
@@ -237,7 +324,7 @@ def _write_parquet(rows: Iterable[dict[str, Any]], part: Path, out: Path) -> Non
 
 def _schema(arrow: Any, chunk: list[dict[str, Any]]) -> Any:
     """The columns of the first chunk; answers have fixed types, whatever the chunk holds."""
-    from selector.rows import ANSWER_COLUMNS
+    from selector.answers import ANSWER_COLUMNS
 
     lists = dict.fromkeys(("candidates", "missing", "conditions"), arrow.list_(arrow.string()))
     numbers = dict.fromkeys(("num_decodes", "decode_threshold"), arrow.int64())

@@ -9,7 +9,7 @@ read gets its reason in ``error``; it is never lost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from selector.answers import ANSWER_COLUMNS, failed
@@ -342,7 +342,7 @@ def _names(column: str, raw: Any) -> list[str]:
     return names
 
 
-def kept_name(column: str, row: Mapping[str, Any]) -> str:
+def kept_name(column: str, row: Collection[str]) -> str:
     """The name under which a column of the input is kept beside the answer."""
     if column not in ANSWER_COLUMNS:
         return column

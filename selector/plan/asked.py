@@ -47,6 +47,7 @@ class Compiled:
         self._seen: dict[tuple[str, ...], Columns] = {}
         self._facts: dict[Facts, Facts] = {}
         self._places: dict[object, Places | None] = {}
+        self._equal: dict[object, Places] = {}
         self._ends: dict[object, tuple[str, ...]] = {}
 
     @cached_property
@@ -73,6 +74,7 @@ class Compiled:
             self.answers = 0
             self.emptied += 1
             self._places.clear()
+            self._equal.clear()
             self._seen.clear()
 
     def same(self, columns: Columns) -> Columns:
@@ -138,7 +140,9 @@ class Compiled:
         if longest:
             sets["query_len"] = [*sets.get("query_len", ()), *longest]
         places = Places(self.manifest, sets)
-        return places if places.size <= _MOST_PLACES else None
+        if places.size > _MOST_PLACES:
+            return None
+        return self._equal.setdefault(places.key, places)
 
 
 class Cell:

@@ -113,16 +113,28 @@ class Answers(NamedTuple):
 
     def column(self, name: str) -> Any:
         """An answer's column, as :func:`answer_types` says."""
-        return self._values(name).take(pyarrow.array(self.which))
+        values = self._values(name)
+        if values.null_count == len(values):
+            return pyarrow.nulls(len(self.which), values.type)
+        return values.take(pyarrow.array(self.which))
 
     def encoded(self, name: str) -> Any:
         """The same; text is encoded as a dictionary."""
         values = self._values(name)
         if values.type != pyarrow.string():
-            return values.take(pyarrow.array(self.which))
+            return self.column(name)
         few = values.dictionary_encode()
-        indices = few.indices.take(pyarrow.array(self.which))
+        which = few.indices.to_numpy(zero_copy_only=False)
+        if values.null_count == 0:
+            indices = pyarrow.array(which[self.which])
+        else:
+            indices = few.indices.take(pyarrow.array(self.which))
         return pyarrow.DictionaryArray.from_arrays(indices, few.dictionary)
+
+    def counted(self) -> Iterator[tuple[Columns, int]]:
+        """Yields each different answer and how many rows have it."""
+        counts = numpy.bincount(self.which, minlength=len(self.different))
+        yield from zip(self.different, counts.tolist(), strict=True)
 
     def _values(self, name: str) -> Any:
         values = [columns.get(name) for columns in self.different]
@@ -211,7 +223,7 @@ class _Piece:
         self.rows = rows
         self.layers = layers
         self.number = number
-        self.which = numpy.full(rows.num_rows, -1, numpy.int64)
+        self.which = numpy.full(rows.num_rows, -1, numpy.int32)
         self.different: list[Columns] = []
         self._known: dict[int, int] = {}
 
@@ -219,7 +231,7 @@ class _Piece:
         """Answers the rows of layers that cannot be read."""
         found = [-1 if one.failed is None else self._add(one.failed) for one in self.layers]
         if self.different:
-            self.which = numpy.array(found)[self.number]
+            self.which = numpy.array(found, numpy.int32)[self.number]
 
     def answer_cells(self) -> None:
         """Answers the rows whose lengths decide alone, cell by cell."""
@@ -233,7 +245,9 @@ class _Piece:
             for one, n in zip(self.layers, counts, strict=True)
         ]
         at = numpy.flatnonzero(plain)
-        rows = _Rows(at, self.number[at], query_len[at], seq_len[at])
+        rows = _Rows(at, self.number, query_len, seq_len)
+        if len(at) < len(plain):
+            rows = _Rows(at, *(column[at] for column in rows[1:]))
         rows, firsts = rows.placed(choices)
         cells = [(self.layers[layer], self._cell(layer, *first)) for layer, *first in firsts]
         paths = [
@@ -243,7 +257,7 @@ class _Piece:
         rows, firsts = rows.placed(paths)
         found = [self._path(*cells[cell], place, *lengths) for cell, place, *lengths in firsts]
         if found:
-            self.which[rows.at] = numpy.array(found)[rows.number]
+            self.which[rows.at] = numpy.array(found, numpy.int32)[rows.number]
 
     def _cell(self, layer: int, place: int, query_len: int, seq_len: int) -> Cell | None:
         one = self.layers[layer]
@@ -279,7 +293,7 @@ class _Piece:
             self._add(self.table.answer_one(row))
             for row in rows.take(pyarrow.array(firsts)).to_pylist()
         ]
-        self.which[left] = numpy.array(found)[number]
+        self.which[left] = numpy.array(found, numpy.int32)[number]
 
     def _lengths(self) -> tuple[Numbers, Numbers, Any]:
         """The lengths of each row in tokens, and whether they are those of one plain request."""
@@ -320,23 +334,29 @@ class _Rows(NamedTuple):
             itself, and the lengths of the first row there.
         """
         different = [*{id(one): one for one in places}.values()]
-        order = {id(one): place for place, one in enumerate(different)}
-        kind = numpy.array([order[id(one)] for one in places], numpy.int64)[self.number]
-        found, kept = numpy.zeros(len(self.at), numpy.int64), numpy.ones(len(self.at), bool)
-        for number, one in enumerate(different):
-            at = kind == number if len(different) > 1 else slice(None)
-            if one is None:
-                kept[at] = False
-            elif one.size > 1:
-                found[at] = one.places(self.query_len[at], self.seq_len[at])
         most = max((one.size for one in different if one is not None), default=1)
-        place, rows = found, self
-        if not kept.all():
-            place, rows = found[kept], _Rows(*(column[kept] for column in self))
-        number, firsts = _numbered(rows.number * most + place, len(places) * most)
-        columns = (rows.number, place, rows.query_len, rows.seq_len)
-        first = zip(*(column[firsts].tolist() for column in columns), strict=True)
-        return _Rows(rows.at, number, rows.query_len, rows.seq_len), [*first]
+        rows: _Rows = self
+        key = self.number
+        if most > 1 or None in different:
+            order = {id(one): place for place, one in enumerate(different)}
+            kind = numpy.array([order[id(one)] for one in places], numpy.int64)[self.number]
+            place = numpy.zeros(len(self.at), numpy.int64)
+            for which, one in enumerate(different):
+                at = numpy.flatnonzero(kind == which)
+                place[at] = one.places(self.query_len[at], self.seq_len[at]) if one else -1
+            if None in different:
+                kept = numpy.flatnonzero(place >= 0)
+                place, rows = place[kept], _Rows(*(column[kept] for column in self))
+            key = rows.number * most + place
+        number, firsts = _numbered(key, len(places) * most)
+        first = (
+            key[firsts] // most,
+            key[firsts] % most,
+            rows.query_len[firsts],
+            rows.seq_len[firsts],
+        )
+        listed = zip(*(column.tolist() for column in first), strict=True)
+        return _Rows(rows.at, number, rows.query_len, rows.seq_len), [*listed]
 
 
 # -- columns as numbers --------------------------------------------------------------------------
@@ -382,7 +402,11 @@ def _joined(
         if size * count > _MOST:
             joined, firsts = _numbered(joined, size)
             size = len(firsts)
-        joined = joined * count + numbers if size > 1 else numbers.astype(numpy.int64)
+        if size > 1:
+            joined *= count
+            joined += numbers
+        else:
+            joined = numbers.astype(numpy.int64)
         size *= count
     return joined, size
 
@@ -412,11 +436,14 @@ def _numbers(column: Any) -> tuple[Numbers, int]:
 
 def _in_range(column: Any, low: int, high: int) -> tuple[Numbers, int]:
     """Whole numbers from ``low`` to ``high`` as numbers from 0; null comes last."""
-    if column.null_count:
-        column = column.cast(pyarrow.int64()).fill_null(high + 1)
-        high += 1
-    numbers = column.to_numpy(zero_copy_only=False)
-    return (numbers.astype(numpy.int64) - low if low else numbers), high - low + 1
+    if not column.null_count:
+        numbers = column.to_numpy(zero_copy_only=False)
+        return (numbers if not low else numbers.astype(numpy.int64) - low), high - low + 1
+    known = column.is_valid().to_numpy(zero_copy_only=False)
+    kind = column.type.to_pandas_dtype()
+    values = numpy.frombuffer(column.buffers()[1], kind)[column.offset :][: len(column)]
+    numbers = numpy.where(known, values.astype(numpy.int64), high + 1) - low
+    return numbers, high - low + 2
 
 
 def _numbered(numbers: Numbers, below: int) -> tuple[Numbers, Numbers]:
@@ -425,11 +452,11 @@ def _numbered(numbers: Numbers, below: int) -> tuple[Numbers, Numbers]:
     if below > 4 * count + _FEW:
         numbers = pyarrow.array(numbers).dictionary_encode().indices.to_numpy()
         below = count
-    first = numpy.zeros(below, numpy.int64)
+    first = numpy.full(below, -1, numpy.int64)
     first[numbers[::-1]] = numpy.arange(count - 1, -1, -1)  # the last one written is the first
-    firsts = numpy.zeros(count, bool)
-    firsts[first[numbers]] = True
-    at = numpy.flatnonzero(firsts)
-    renumbered = numpy.zeros(below, numpy.int64)
-    renumbered[numbers[at]] = numpy.arange(len(at))
-    return renumbered[numbers], at
+    present = numpy.flatnonzero(first >= 0)
+    if len(present) < below:
+        renumbered = numpy.zeros(below, numpy.int64)
+        renumbered[present] = numpy.arange(len(present))
+        numbers = renumbered[numbers]
+    return numbers, first[present]
