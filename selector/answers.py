@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from selector.binding import Bound
@@ -49,21 +49,30 @@ def failed(error: str) -> dict[str, Any]:
 
 
 def answer_to(
-    bound: Bound, requests: Sequence[Request], *, dense: bool = False, given: bool = False
+    bound: Bound,
+    requests: Sequence[Request],
+    *,
+    resolve: Callable[[Request], Resolution] | None = None,
+    dense: bool = False,
+    given: bool = False,
 ) -> dict[str, Any]:
     """The columns for requests that run together.
 
     Args:
         bound: what they have in common.
         requests: at least one; the answer is that of the first which is no decode.
+        resolve: gives the definition's answer to one request, where something has it faster.
         dense: a dense prefill is supposed, which the answer says.
         given: the layer is given to the backend that is forced, whether it accepts it or not.
 
     Raises:
         AttnselError: they have no answer.
     """
-    alone = len(requests) == 1
-    answers = [bound.resolve_one(requests[0])] if alone else bound.resolve_batch(requests)
+    answers: Sequence[Resolution]
+    if len(requests) == 1:
+        answers = [(resolve or bound.resolve_one)(requests[0])]
+    else:
+        answers = bound.resolve_batch(requests)
     first = next((a for a in answers if a.phase is not Phase.DECODE), answers[0])
     columns = answer_columns(first) | {"num_decodes": _decodes([a.phase for a in answers])}
     if dense:

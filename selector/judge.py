@@ -5,7 +5,7 @@ An entry is judged against everything it states; nothing stops at the first refu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import Generic, NamedTuple, TypeVar
@@ -28,7 +28,7 @@ from selector.values import (
     Verdict,
 )
 
-__all__ = ["Judged", "judge", "judge_all", "unmet"]
+__all__ = ["Heard", "Judged", "Rule", "Said", "judge", "judge_all", "said_of", "unmet", "weigh"]
 
 T = TypeVar("T")
 
@@ -45,16 +45,24 @@ def judge_all(manifest: Manifest, asked: Question, facts: Facts, policy: Policy)
 
 
 def judge(
-    manifest: Manifest, entry: Entry, asked: Question, facts: Facts, policy: Policy
+    manifest: Manifest,
+    entry: Entry,
+    asked: Question,
+    facts: Facts,
+    policy: Policy,
+    listen: Listen | None = None,
 ) -> dict[Phase, Verdict]:
-    """What one entry says to a question in each phase, by itself."""
+    """What one entry says to a question in each phase, by itself.
+
+    ``listen`` gives what its phases say, where that is known already.
+    """
     conditions: list[Condition] = []
     denied = _denied(manifest, entry, asked, policy, conditions)
     if denied is not None:
         return dict.fromkeys(Phase, denied)
     missing = tuple(unmet(entry.requires, facts, conditions))
     verdicts: dict[Phase, Verdict] = {}
-    said: _Said | None = None
+    said: Said | None = None
     for phase in Phase:
         spec = entry.phases.get(phase)
         if spec is None:
@@ -62,12 +70,12 @@ def judge(
             verdicts[phase] = _one(Outcome.UNSUPPORTED, Code.PHASE, entry.position, why)
             continue
         if said is None or not said.spec.says_as_much_as(spec):
-            said = _listen(manifest, entry, spec, asked)
+            said = (listen or _listen)(manifest, entry, spec, asked)
         verdicts[phase] = _verdict(manifest, spec, said, missing, conditions)
     return verdicts
 
 
-class _Said(msgspec.Struct, frozen=True):
+class Said(msgspec.Struct, frozen=True):
     """What a phase of an entry says to a question: what it refuses, and what it depends on."""
 
     spec: PhaseSpec
@@ -77,16 +85,24 @@ class _Said(msgspec.Struct, frozen=True):
     """The fields that are why it refuses."""
 
 
-def _listen(manifest: Manifest, entry: Entry, spec: PhaseSpec, asked: Question) -> _Said:
-    heard: list[tuple[int, _Heard]] = []
+Listen = Callable[[Manifest, Entry, PhaseSpec, Question], Said]
+
+
+def _listen(manifest: Manifest, entry: Entry, spec: PhaseSpec, asked: Question) -> Said:
+    heard: list[tuple[int, Heard]] = []
     for part in _parts(_Same(spec), _Same(entry.sources), _Same(manifest.derive)):
         values = asked.plain(part.reads)
         if values is None:
             heard += part.weigh(asked)
         else:
             heard += _remembered(part, asked.vocabulary, *values)
+    return said_of(spec, heard)
+
+
+def said_of(spec: PhaseSpec, heard: list[tuple[int, Heard]]) -> Said:
+    """What a phase says, from what its rules say and their places among them."""
     heard.sort(key=_place)
-    return _Said(
+    return Said(
         spec,
         tuple(chain.from_iterable(one.refused for _, one in heard)),
         tuple(chain.from_iterable(one.conditions for _, one in heard)),
@@ -97,7 +113,7 @@ def _listen(manifest: Manifest, entry: Entry, spec: PhaseSpec, asked: Question) 
 def _verdict(
     manifest: Manifest,
     spec: PhaseSpec,
-    said: _Said,
+    said: Said,
     missing: tuple[Rejection, ...],
     conditions: list[Condition],
 ) -> Verdict:
@@ -140,7 +156,7 @@ def _one(outcome: Outcome, code: str, position: Position, reason: str, source: s
 # -- parts of what an entry states ---------------------------------------------------------------
 
 
-class _Heard(NamedTuple):
+class Heard(NamedTuple):
     """What one rule says to a question."""
 
     refused: tuple[Rejection, ...] = ()
@@ -148,12 +164,12 @@ class _Heard(NamedTuple):
     blamed: frozenset[str] = frozenset()
 
 
-_NOTHING = _Heard()
-_Rule = FirstMatch[Test] | Constraint
+_NOTHING = Heard()
+Rule = FirstMatch[Test] | Constraint
 _DEVICE = frozenset({"platform", "capability"})
 
 
-def _place(heard: tuple[int, _Heard]) -> int:
+def _place(heard: tuple[int, Heard]) -> int:
     return heard[0]
 
 
@@ -164,13 +180,13 @@ class _Part:
     says to the same values is then remembered.
     """
 
-    def __init__(self, rules: Sequence[tuple[int, _Rule, str]]) -> None:
+    def __init__(self, rules: Sequence[tuple[int, Rule, str]]) -> None:
         self._rules = rules
         self.reads = tuple(dict.fromkeys(n for _, rule, _ in rules for n in rule.reads))
 
-    def weigh(self, asked: Question) -> tuple[tuple[int, _Heard], ...]:
+    def weigh(self, asked: Question) -> tuple[tuple[int, Heard], ...]:
         """What the rules say that say anything, with their places."""
-        heard = ((place, _weigh(rule, source, asked)) for place, rule, source in self._rules)
+        heard = ((place, weigh(rule, source, asked)) for place, rule, source in self._rules)
         return tuple((place, one) for place, one in heard if one is not _NOTHING)
 
 
@@ -196,8 +212,8 @@ def _parts(
     derive: _Same[Mapping[str, FirstMatch[Value]]],
 ) -> tuple[_Part, ...]:
     named = [(rule, sources.thing.get(name, "")) for name, rule in spec.thing.accepts.items()]
-    found: dict[tuple[bool, bool], list[tuple[int, _Rule, str]]] = {}
-    stated: list[tuple[_Rule, str]] = [*named, *((c, "") for c in spec.thing.constraints)]
+    found: dict[tuple[bool, bool], list[tuple[int, Rule, str]]] = {}
+    stated: list[tuple[Rule, str]] = [*named, *((c, "") for c in spec.thing.constraints)]
     moving = _DEVICE | derive.thing.keys()
     for place, (rule, source) in enumerate(stated):
         of_device = not moving.isdisjoint(rule.reads)
@@ -209,13 +225,14 @@ def _parts(
 @lru_cache(1 << 14, typed=True)  # every question asks the same of every entry
 def _remembered(
     part: _Part, vocabulary: Vocabulary, *values: Value | None
-) -> tuple[tuple[int, _Heard], ...]:
+) -> tuple[tuple[int, Heard], ...]:
     said = zip(part.reads, values, strict=True)
     known = {name: value for name, value in said if value is not None}
     return part.weigh(Question(vocabulary, known))
 
 
-def _weigh(rule: _Rule, source: str, asked: Question) -> _Heard:
+def weigh(rule: Rule, source: str, asked: Question) -> Heard:
+    """What one rule says to a question."""
     if isinstance(rule, Constraint):
         return _weigh_constraint(rule, asked)
     only = rule.rules[0]
@@ -229,29 +246,29 @@ def _weigh(rule: _Rule, source: str, asked: Question) -> _Heard:
 @lru_cache(1 << 15, typed=True)  # layers differ in few fields
 def _weigh_value(
     accepted: FirstMatch[Test], source: str, vocabulary: Vocabulary, value: Value | None
-) -> _Heard:
+) -> Heard:
     """What a set says that is the same for all questions."""
     known = {} if value is None else {accepted.rules[0].result.field: value}
     return _weigh_field(accepted, source, Question(vocabulary, known))
 
 
-def _weigh_constraint(rule: Constraint, asked: Question) -> _Heard:
+def _weigh_constraint(rule: Constraint, asked: Question) -> Heard:
     answer = rule.violated(asked)
     if answer is Answer.NO:
         return _NOTHING
     if answer is Answer.MAYBE:
-        return _Heard(conditions=rule.conditions(asked))
-    return _Heard(rule.rejections(asked), (), frozenset(rule.blamed(asked)))
+        return Heard(conditions=rule.conditions(asked))
+    return Heard(rule.rejections(asked), (), frozenset(rule.blamed(asked)))
 
 
-def _weigh_field(accepted: FirstMatch[Test], source: str, asked: Question) -> _Heard:
+def _weigh_field(accepted: FirstMatch[Test], source: str, asked: Question) -> Heard:
     """What one field's accepted set says: nothing, a rejection, or conditions."""
     matches = accepted.matches(asked)
     answers = [match.rule.result.answer(asked) for match in matches]
     if all(a is Answer.NO for a in answers):
         first = matches[0].rule
         no = first.result.rejection(asked, None, first.reason, first.source or source)
-        return _Heard((no,), (), frozenset({no.field or ""}))
+        return Heard((no,), (), frozenset({no.field or ""}))
     conditions: list[Condition] = []
     refused_at_last = answers[-1] is Answer.NO
     for match, answer in zip(matches, answers, strict=True):
@@ -261,7 +278,7 @@ def _weigh_field(accepted: FirstMatch[Test], source: str, asked: Question) -> _H
             conditions += [doubt.counter(asked) for doubt in match.doubts]
         elif refused_at_last:
             conditions += [doubt.condition(asked) for doubt in match.doubts]
-    return _Heard((), tuple(conditions)) if conditions else _NOTHING
+    return Heard((), tuple(conditions)) if conditions else _NOTHING
 
 
 def unmet(

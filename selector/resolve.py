@@ -41,7 +41,7 @@ from selector.values import (
     Resolution,
 )
 
-__all__ = ["Route", "resolve", "resolve_batch", "routes_of"]
+__all__ = ["Route", "answer", "resolve", "resolve_batch", "routes_of"]
 
 
 def resolve(
@@ -71,7 +71,7 @@ def resolve(
     asked = with_request(manifest, question, request)
     judged = judge_all(manifest, asked, facts, policy)
     chosen = choose(manifest, asked, judged, policy)
-    return _answer(manifest, device, asked, request, chosen, judged, facts, policy)
+    return answer(manifest, device, asked, request, chosen, judged, facts, policy)
 
 
 def resolve_batch(
@@ -260,7 +260,7 @@ def _coercions(entry: Entry, asked: Question) -> Iterator[Coercion]:
             yield Coercion(name, asked.text(name), after.text(name), rule.position, rule.reason)
 
 
-def _answer(
+def answer(
     manifest: Manifest,
     device: Device,
     asked: Question,
@@ -270,6 +270,7 @@ def _answer(
     facts: Facts,
     policy: Policy,
 ) -> Resolution:
+    """The resolution that follows from the choice and the verdicts; it marks what is selected."""
     prefill, decode = chosen
     thresholds: tuple[int, ...] = ()
     if decode.backend is not None:

@@ -15,6 +15,7 @@ from selector.answers import answer_to, pick_columns
 from selector.binding import Bound, Selector, closed_facts
 from selector.domains import Domain
 from selector.manifest import Entry
+from selector.plan.judged import Judge
 from selector.plan.places import Places, sets_of
 from selector.plan.plan import Plan
 from selector.plan.terms import TooManyTermsError, tests_of_choice, tests_of_pair
@@ -57,6 +58,11 @@ class Compiled:
             return Plan(self.manifest)
         except TooManyTermsError:
             return None
+
+    @cached_property
+    def judge(self) -> Judge:
+        """Judges its entries."""
+        return Judge(self.manifest)
 
     def facts(self, said: Facts) -> Facts:
         """What is taken to be installed; equal facts are one."""
@@ -220,7 +226,13 @@ class Asked:
         Raises:
             AttnselError: they have no answer.
         """
-        return answer_to(self.bound, requests, dense=self.dense, given=self.given)
+        return answer_to(
+            self.bound,
+            requests,
+            resolve=lambda request: self.compiled.judge.resolve(self.bound, request),
+            dense=self.dense,
+            given=self.given,
+        )
 
     def answer_alike(self, request: Request, count: int = 1) -> Columns:
         """The same for equal requests, which are asked for once."""

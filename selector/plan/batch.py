@@ -241,7 +241,7 @@ class _Piece:
         counts = numpy.bincount(self.number[plain], minlength=len(self.layers))
         plain &= (counts >= _WORTH)[self.number]
         choices = [
-            one.asked.places() if one.asked and n >= _WORTH else None
+            self._choice(one) if n >= _WORTH else None
             for one, n in zip(self.layers, counts, strict=True)
         ]
         at = numpy.flatnonzero(plain)
@@ -250,14 +250,23 @@ class _Piece:
             rows = _Rows(at, *(column[at] for column in rows[1:]))
         rows, firsts = rows.placed(choices)
         cells = [(self.layers[layer], self._cell(layer, *first)) for layer, *first in firsts]
-        paths = [
-            one.asked.places_in(cell, one.speculative) if one.asked and cell else None
-            for one, cell in cells
-        ]
+        paths = [self._paths(*cell) for cell in cells]
         rows, firsts = rows.placed(paths)
         found = [self._path(*cells[cell], place, *lengths) for cell, place, *lengths in firsts]
         if found:
             self.which[rows.at] = numpy.array(found, numpy.int32)[rows.number]
+
+    def _choice(self, one: _Layer) -> Places | None:
+        try:
+            return one.asked.places() if one.asked else None
+        except AttnselError:
+            return None  # such rows get the definition's words, one by one
+
+    def _paths(self, one: _Layer, cell: Cell | None) -> Places | None:
+        try:
+            return one.asked.places_in(cell, one.speculative) if one.asked and cell else None
+        except AttnselError:
+            return None
 
     def _cell(self, layer: int, place: int, query_len: int, seq_len: int) -> Cell | None:
         one = self.layers[layer]
@@ -266,7 +275,7 @@ class _Piece:
         try:
             return one.asked.cell(place, request, self.table.reasons)
         except AttnselError:
-            return None  # its rows get the definition's words, one by one
+            return None
 
     def _path(self, one: _Layer, cell: Cell | None, place: int, query: int, seq: int) -> int:
         assert one.asked is not None
