@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from selector.values import Model
 
 _CHUNK_ROWS = 4096
-_BATCH_ROWS = 1 << 16
+_BATCH_ROWS = 1 << 14
 _LONGEST_LINE = 4 << 20
 
 
