@@ -28,8 +28,9 @@ coverage: .venv/installed-test  ## domains, the definition and its paths must be
 fuzz: .venv/installed-test  ## 10,000 random commands and 10,000 logs: an answer or one line; SEED=2 gives others
 	PYTHONPATH=. $(BIN)/python -m tests.fuzz --seed $(or $(SEED),1)
 
-bench: .venv/installed-test  ## how long preflight and explain --log take, cold and warm
+bench: .venv/installed-test  ## how long decisions, tables, preflight and explain --log take
 	$(BIN)/python benchmarks/serving.py
+	$(BIN)/python -m benchmarks
 
 format: .venv/installed-test
 	$(BIN)/ruff format .
