@@ -260,3 +260,15 @@ def test_layers_and_answers_that_are_kept_are_few(
     assert len(reader._compiled._seen) <= 16
     found = [piece.different[which] for piece in pieces for which in piece.which]
     assert found == [defined(selector, row) for row in rows]
+
+
+@pytest.mark.parametrize("speculative", [0, 3, None])
+def test_draft_tokens_widen_what_counts_as_a_decode(
+    selector: Selector, speculative: int | None
+) -> None:
+    columns = {name: [value] * 18 for name, value in DENSE.items()}
+    columns |= {"query_len": [*range(1, 10)] * 2, "seq_len": [9] * 18}
+    found = resolve_table(selector, columns | {"speculative_tokens": [speculative] * 18})
+    decodes = 1 + (speculative or 0)
+    phases = ["decode"] * decodes + ["prefill"] * (9 - decodes)
+    assert found["phase"].to_pylist() == phases * 2
