@@ -87,7 +87,7 @@ class Walk:
     def _masks(self, level: Level) -> tuple[int, ...]:
         masks = self.kind.masks.get(level.name)
         if masks is None:
-            return (self.kind.everything,) * len(level.classes)
+            return (self.kind.everything,) * max(1, len(level.classes))
         return tuple(masks[representative(values)] for values in level.classes)
 
     def next(self, index: int, mask: int) -> Sequence[int | None]:

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
 from itertools import product
 from math import prod
+from operator import and_
 from types import MappingProxyType
 
 import msgspec
@@ -85,10 +87,9 @@ class Space:
             told = (term[name] for term in self.terms if term and name in term)
             new = (values.nearest(1) for values in told if (values & known).is_empty())
             return known | Domain.of(ABSENT, *(one for one in new if one is not None))
-        for manifest in self.manifests:
-            if name in manifest.vocabulary.universes:
-                return manifest.vocabulary.universes[name]
-        return _EITHER  # a relation or a requirement
+        known = (manifest.vocabulary.universes for manifest in self.manifests)
+        found = [universes[name] for universes in known if name in universes]
+        return reduce(and_, found) if found else _EITHER  # a relation or a requirement
 
     def _consistent(self, rules: Rules) -> Rules:
         """The rules, and that fields which stand for something agree with what they stand for."""

@@ -1,0 +1,283 @@
+"""Where backends stay and the way they compute changes; and what known models are given instead.
+
+Paths depend on lengths of requests without end: they are not counted. Layers are drawn, each is
+asked about at the lengths where rules change their answer, and what is found is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from random import Random
+from types import MappingProxyType
+
+import msgspec
+
+from selector.analysis.witness import Witness
+from selector.asking import lengths_of
+from selector.devices import architectures
+from selector.domains import Domain
+from selector.errors import AttnselError
+from selector.fields import ABSENT
+from selector.manifest import Entry, Manifest
+from selector.plan.plan import Pick, Plan
+from selector.plan.terms import tests_after
+from selector.rules import Allowed, Test, When
+from selector.values import Device, Facts, Layer, Position, Request
+
+__all__ = ["ModelChange", "PathChange", "Rerouted", "Way", "models_changed", "tails_of"]
+
+_LENGTHS = ("query_len", "seq_len", "context_len", "has_context", "num_prefills")
+_EACH = 24
+"""Lengths that a drawn layer is asked about."""
+
+_FAR = (1, 2, 17, 129, 2049, 8193, 100_000)
+
+
+Pair = tuple[str | None, str | None]
+"""The backends of prefill and of decode."""
+
+
+class Way(msgspec.Struct, frozen=True):
+    """How a request is computed: as what, by which path, by whom else."""
+
+    phase: str | None
+    path: str | None
+    by: str | None
+
+    @classmethod
+    def of(cls, pick: Pick) -> Way:
+        """The way of a choice."""
+        return cls(pick.phase, pick.path, pick.by)
+
+
+class PathChange(msgspec.Struct, frozen=True):
+    """A request that keeps its backends and is computed in another way.
+
+    Attributes:
+        backends: for prefill and for decode.
+        before: the way of the old manifest.
+        after: that of the new one.
+        count: how many of the requests that were drawn are computed so.
+        asked: how many were drawn that keep these backends.
+        witness: one of the requests.
+    """
+
+    backends: Pair
+    before: Way
+    after: Way
+    count: int
+    asked: int
+    witness: Witness
+
+
+class ModelChange(msgspec.Struct, frozen=True):
+    """Layers of a known model that are given something else.
+
+    Attributes:
+        model: its name.
+        group: which of its layers.
+        before: the backends for prefill and for decode.
+        after: the same, in the new manifest.
+        archs: the architectures on which that is so.
+        paths: where the backends stay: the path of a request before, and after.
+    """
+
+    model: str
+    group: str
+    before: Pair
+    after: Pair
+    archs: tuple[str, ...]
+    paths: tuple[str, str] | None = None
+
+
+def tails_of(manifest: Manifest, names: Sequence[str]) -> list[When]:
+    """What the paths of entries depend on, beside lengths, as conditions to tell apart."""
+    found: dict[Test, None] = {}
+    for name in names:
+        entry = manifest.entries.get(name)
+        if entry is None:
+            continue
+        nowhere = Position(manifest.ref.file, 1, 1)
+        for test in tests_after(manifest, entry, entry):
+            for field in (end for bound in test.allowed.bounds for end in bound.ends):
+                every = manifest.vocabulary.universes[field] - Domain.of(ABSENT)
+                found[Test(field, Allowed(every), nowhere)] = None
+            if not test.allowed.bounds:
+                found[test] = None
+        if entry.sparse:
+            found[Test("dense_prefill", Allowed(Domain.of(True)), nowhere)] = None
+    skipped = {*_LENGTHS, *(measure.name for measure in manifest.measures), *manifest.changing}
+    return [When((test,)) for test in found if test.field not in skipped]
+
+
+def _lengths_of(manifests: Sequence[Manifest], names: Sequence[str]) -> list[tuple[int, int]]:
+    """Query and sequence lengths: some of every sort that the rules of entries tell apart."""
+    edges: dict[int, None] = dict.fromkeys(_FAR)
+    thresholds: dict[int, None] = {}
+    sets: dict[str, list[Domain]] = {}
+    for manifest in manifests:
+        for test in _tests_of(manifest, names):
+            if test.allowed.fixed not in sets.setdefault(test.field, []):
+                sets[test.field].append(test.allowed.fixed)
+        for entry in (manifest.entries[n] for n in names if n in manifest.entries):
+            thresholds.update(dict.fromkeys(_thresholds(entry)))
+    for name in _LENGTHS:
+        edges.update((n, None) for values in sets.get(name, ()) for n in _edges(values))
+    numbers = sorted({*edges, *thresholds, *(n + 1 for n in thresholds)})
+    found: dict[tuple[object, ...], tuple[int, int]] = {}
+    for query, seq in product(numbers, numbers):
+        if query <= seq:
+            key: list[object] = [query <= one for one in thresholds]
+            for manifest in manifests:
+                for name, value in lengths_of(manifest, query, seq).items():
+                    if not isinstance(value, Domain):
+                        key += [values.admits(value) for values in sets.get(name, ())]
+            found.setdefault(tuple(key), (query, seq))
+    return [*found.values()]
+
+
+def _tests_of(manifest: Manifest, names: Sequence[str]) -> Iterator[Test]:
+    for entry in (manifest.entries[n] for n in names if n in manifest.entries):
+        yield from tests_after(manifest, entry, entry)
+
+
+def _edges(values: Domain) -> Iterator[int]:
+    for span in values.spans:
+        for end in (span.low, span.high):
+            if end is not None:
+                yield from (n for n in (end - 1, end, end + 1) if n >= 1)
+
+
+def _thresholds(entry: Entry) -> Iterator[int]:
+    for rule in entry.decode_threshold.rules if entry.decode_threshold else ():
+        yield rule.result
+
+
+# -- known models --------------------------------------------------------------------------------
+
+_REQUESTS = (Request(1, 4096), Request(512, 512), Request(8192, 8192), Request(512, 8192))
+
+
+def models_changed(old: Manifest, new: Manifest) -> tuple[ModelChange, ...]:
+    """The layers of known models that are decided otherwise on some architecture.
+
+    All software that either manifest asks for is taken to be there.
+    """
+    plans = (Plan(old), Plan(new))
+    switches = {n: True for m in (old, new) for n, kind in m.facts.items() if kind == "boolean"}
+    facts = Facts(MappingProxyType(switches))
+    found: dict[ModelChange, list[str]] = {}
+    known: dict[tuple[str, Layer], ModelChange | None] = {}
+    devices = [
+        (row["capability"] or row["platform"], Device(row["platform"], row["capability"]))
+        for row in architectures()
+    ]
+    for name, group, layer in _known_layers():
+        for arch, device in devices:
+            if (arch, layer) not in known:
+                known[arch, layer] = _change(plans, device, layer, facts)
+            change = known[arch, layer]
+            if change is not None:
+                named = msgspec.structs.replace(change, model=name, group=group)
+                found.setdefault(named, []).append(arch)
+    return tuple(
+        msgspec.structs.replace(change, archs=tuple(archs)) for change, archs in found.items()
+    )
+
+
+def _known_layers() -> Iterator[tuple[str, str, Layer]]:
+    from selector.models import load_model, override, presets
+
+    for name in presets():
+        for group in override(load_model(name), {}).groups:
+            yield name, group.name, group.layer
+
+
+def _change(
+    plans: tuple[Plan, Plan], device: Device, layer: Layer, facts: Facts
+) -> ModelChange | None:
+    try:
+        before, after = (
+            [plan.resolve(device, layer, facts, r) for r in _REQUESTS] for plan in plans
+        )
+    except AttnselError:
+        return None  # no such layer in one of them
+    for here, there in zip(before, after, strict=True):
+        if (here.prefill, here.decode) != (there.prefill, there.decode):
+            pairs = (here.prefill, here.decode), (there.prefill, there.decode)
+            return ModelChange("", "", *pairs, ())
+    for here, there in zip(before, after, strict=True):
+        if Way.of(here) != Way.of(there):
+            pair = (here.prefill, here.decode)
+            return ModelChange("", "", pair, pair, (), (str(here.path), str(there.path)))
+    return None
+
+
+# -- paths ---------------------------------------------------------------------------------------
+
+
+class Rerouted:
+    """Collects requests that keep their backends and are computed in another way."""
+
+    def __init__(self, old: Manifest, new: Manifest, plans: tuple[Plan, Plan]) -> None:
+        self.manifests = (old, new)
+        self.asked = 0
+        self._plans = plans
+        self._random = Random(0)
+        self._lengths: dict[Pair, list[tuple[int, int]]] = {}
+        self._ends: dict[Pair, frozenset[str]] = {}
+        self._asked: dict[Pair, int] = {}
+        self._found: dict[tuple[Pair, Way, Way], list[Witness]] = {}
+
+    def look(self, backends: Pair, asked: Witness) -> None:
+        """Asks both manifests about a layer at some of the lengths that their rules tell apart."""
+        for request in self._requests(backends, asked.layer.fields):
+            ways = []
+            for plan in self._plans:
+                try:
+                    pick = plan.resolve(asked.device, asked.layer, asked.facts, request)
+                except AttnselError:
+                    return
+                if (pick.prefill, pick.decode) != backends:
+                    break
+                ways.append(Way.of(pick))
+            else:
+                self._asked[backends] = self._asked.get(backends, 0) + 1
+                self.asked += 1
+                before, after = ways
+                if before != after:
+                    witness = msgspec.structs.replace(asked, request=request)
+                    self._found.setdefault((backends, before, after), []).append(witness)
+
+    def ends(self, backends: Pair) -> frozenset[str]:
+        """The fields that bound lengths in what two backends say of paths."""
+        if backends not in self._ends:
+            names = [name for name in backends if name is not None]
+            self._lengths[backends] = _lengths_of(self.manifests, names)
+            self._ends[backends] = frozenset(
+                end
+                for manifest in self.manifests
+                for test in _tests_of(manifest, names)
+                for bound in test.allowed.bounds
+                for end in bound.ends
+            )
+        return self._ends[backends]
+
+    def _requests(self, backends: Pair, fields: Mapping[str, object]) -> Iterator[Request]:
+        ends = self.ends(backends)
+        known = self._lengths[backends]
+        yield from (Request(*one) for one in self._random.sample(known, min(_EACH, len(known))))
+        for name in ends:
+            end = fields.get(name)
+            if type(end) is int:
+                yield from (Request(min(2, s), s) for s in (end, end + 1) if s >= 1)
+                yield from (Request(s, s) for s in (end, end + 1) if s >= 1)
+
+    def changes(self) -> tuple[PathChange, ...]:
+        """What was found, the most frequent first."""
+        found = [
+            PathChange(backends, before, after, len(ones), self._asked[backends], ones[0])
+            for (backends, before, after), ones in self._found.items()
+        ]
+        return tuple(sorted(found, key=lambda one: -one.count / one.asked))
