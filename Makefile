@@ -19,6 +19,7 @@ check: .venv/installed-test  ## everything that CI and reviewers look at
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/attnsel lint capabilities.yaml manifests/*.yaml
+	$(BIN)/attnsel verify capabilities.yaml manifests/*.yaml
 	$(MAKE) coverage
 
 coverage: .venv/installed-test  ## domains, the definition and its paths must be covered branch by branch

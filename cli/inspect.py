@@ -28,7 +28,7 @@ def inspect(
         str | None,
         typer.Argument(
             metavar="NAME",
-            help="A backend: show all that is stated of it.",
+            help="A backend: show all that is stated of it. With --gaps, a manifest.",
             autocompletion=complete_backend,
         ),
     ] = None,
@@ -37,13 +37,21 @@ def inspect(
     matrix: Annotated[
         bool, typer.Option("--matrix", help="Every backend on every architecture.")
     ] = False,
+    gaps: Annotated[
+        bool,
+        typer.Option(
+            "--gaps",
+            help="Layers that no backend runs, entries that are never chosen, and pairs that only "
+            "their order decides.",
+        ),
+    ] = False,
     model: ModelOption = None,
     settings: Settings = None,
     form: Annotated[
         InspectFormat, typer.Option("--format", help="Form of the output.")
     ] = InspectFormat.TABLE,
 ) -> None:
-    """Show all backends, one backend, or a support matrix.
+    """Show all backends, one backend, a support matrix, or gaps.
 
     Example: attnsel inspect --matrix
     """
@@ -51,6 +59,9 @@ def inspect(
     from selector.binding import Selector
     from selector.report import entries, text
 
+    if gaps:
+        _show_gaps(manifest or name, overlay or [], form)
+        return
     selector = Selector.load(manifest, overlays=overlay or ())
     stated = selector.manifest
     where = places(stated.ref.file)
@@ -69,6 +80,24 @@ def inspect(
         else:
             lines = entries.entry_lines(entry, stated, where)
             show(text.fenced(lines) if markdown else lines, whole=markdown)
+
+
+def _show_gaps(manifest: str | None, overlays: list[str], form: InspectFormat) -> None:
+    """What is left without a backend, what is never chosen, and what only order decides."""
+    from cli.terminal import places, show, show_json
+    from selector.analysis.gaps import find_gaps
+    from selector.binding import Selector
+    from selector.report.gaps import gaps_json, gaps_lines
+    from selector.report.text import fenced
+
+    stated = Selector.load(manifest, overlays=overlays).manifest
+    found = find_gaps(stated)
+    if form is InspectFormat.JSON:
+        show_json(gaps_json(found))
+        return
+    lines = list(gaps_lines(found, places(stated.ref.file)))
+    markdown = form is InspectFormat.MARKDOWN
+    show(fenced(lines) if markdown else lines, whole=markdown)
 
 
 def _show_matrices(

@@ -13,6 +13,7 @@ import typer
 
 from cli.batch import batch
 from cli.certify import certify
+from cli.diff import diff
 from cli.exits import Exit
 from cli.explain import explain
 from cli.info import info
@@ -21,13 +22,14 @@ from cli.lint import lint
 from cli.model import model
 from cli.preflight import preflight
 from cli.resolve import resolve
+from cli.verify import verify
 
 __all__ = ["app", "main"]
 
 
 _EPILOG = """\b
 Exit codes: 0 fine, 1 findings, 2 wrong use or unreadable input,
-3 no backend.
+3 no backend, 4 manifests differ.
 
 \b
 Example:
@@ -49,6 +51,8 @@ _COMMANDS: dict[Callable[..., None], str] = {
     explain: "Say why not, and the smallest change that would help.",
     inspect: "Show all backends, one backend, or a support matrix.",
     lint: "Check manifests and show what to correct.",
+    verify: "Prove what a manifest promises, or show a question that breaks it.",
+    diff: "Say for which questions two manifests decide differently.",
     model: "Show what was read from a model's config, and from where.",
     batch: "Answer every row of a JSONL or Parquet file.",
     preflight: "Say whether a vLLM serve command will start, and what to change.",

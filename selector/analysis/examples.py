@@ -11,14 +11,24 @@ from selector.analysis.space import Space
 from selector.analysis.witness import Witness, witness_of
 from selector.asking import with_request
 from selector.binding import Selector
-from selector.domains import Domain
+from selector.domains import Domain, Value
 from selector.errors import AttnselError
 from selector.rules import Question
-from selector.values import Device, Facts, Layer, Outcome, Request, Resolution
+from selector.values import Device, Facts, Layer, Outcome, Phase, Request, Resolution
 
-__all__ = ["Example", "asked_in", "example_of"]
+__all__ = ["Example", "asked_in", "example_of", "is_eligible"]
 
 Shows = Callable[[Resolution], bool]
+
+_USUAL: Mapping[str, tuple[Value, ...]] = {
+    "head_size": (128, 576),
+    "dtype": ("bfloat16", "float16"),
+    "kv_cache_dtype": ("auto", "fp8"),
+    "attn_type": ("decoder",),
+    "num_heads": (32,),
+    "v_head_dim": (128,),
+}
+"""Values that people know, to say instead of others that do as well."""
 
 
 class Example(msgspec.Struct, frozen=True):
@@ -70,9 +80,7 @@ def asked_in(selector: Selector, example: Example) -> Question:
 def _answer(
     selector: Selector, device: Device, fields: Mapping[str, Any], facts: Facts, request: Request
 ) -> Resolution | None:
-    """The definition's answer; ``None`` where there is no such layer, or something decides that
-    is not known.
-    """
+    """The definition's answer; ``None`` where there is no such layer or something is not known."""
     try:
         answer = selector.bind(device, Layer(fields), facts).resolve_one(request)
     except AttnselError:
@@ -89,19 +97,29 @@ def _doubts(answer: Resolution) -> Iterator[bool]:
 
 
 def _shorter(selector: Selector, example: Example, shows: Shows) -> Example:
-    """The same with what makes no difference left unsaid."""
+    """The same in values that people know, with what makes no difference left unsaid."""
     witness, answer = example.witness, example.answer
-    fields, facts = dict(witness.layer.fields), dict(witness.facts.values)
-    for said in (fields, facts):
-        for name in [*said]:
-            value = said.pop(name)  # type: ignore[attr-defined]
-            shorter = _answer(selector, witness.device, fields, Facts(facts), witness.request)
-            if shorter is not None and _same(shorter, answer) and shows(shorter):
-                answer = shorter
-            else:
-                said[name] = value  # type: ignore[index]
-    left = Witness(witness.device, Layer(fields), Facts(facts), witness.request)
-    return Example(left, answer)
+    request, fields = witness.request, dict(witness.layer.fields)
+    facts = dict(witness.facts.values)
+
+    def try_(fields: Mapping[str, Any], facts: Mapping[str, Any]) -> Resolution | None:
+        found = _answer(selector, witness.device, fields, Facts(facts), request)
+        return found if found and _same(found, answer) and shows(found) else None
+
+    for name in [*fields]:
+        without = {n: v for n, v in fields.items() if n != name}
+        ways = [without, *({**fields, name: value} for value in _USUAL.get(name, ()))]
+        for way in ways:
+            if way != fields and (found := try_(way, facts)):
+                answer, fields = found, way
+                break
+            if way == fields:
+                break
+    for fact in [*facts]:
+        fewer = {n: v for n, v in facts.items() if n != fact}
+        if found := try_(fields, fewer):
+            answer, facts = found, fewer
+    return Example(Witness(witness.device, Layer(fields), Facts(facts), request), answer)
 
 
 def _same(one: Resolution, other: Resolution) -> bool:
@@ -109,7 +127,8 @@ def _same(one: Resolution, other: Resolution) -> bool:
     return all((a.backend, a.paths) == (b.backend, b.paths) for a, b in pairs)
 
 
-def is_eligible(answer: Resolution, backend: str, phase: str) -> bool:
+def is_eligible(answer: Resolution, backend: str, phase: Phase) -> bool:
     """Whether a backend would do in a phase, and another one comes first."""
     candidate = next(c for c in answer.candidates if c.backend == backend)
-    return getattr(candidate, phase).outcome is Outcome.ELIGIBLE  # type: ignore[no-any-return]
+    verdict = candidate.prefill if phase is Phase.PREFILL else candidate.decode
+    return verdict.outcome is Outcome.ELIGIBLE

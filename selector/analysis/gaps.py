@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -41,7 +42,7 @@ class Gap(msgspec.Struct, frozen=True):
         sparse: sparse layers.
         attn_types: what they attend to; all of them when empty.
         devices: capabilities and platforms, oldest first.
-        questions: how many have no backend in the first of the phases.
+        questions: how many there are.
         drawn: seen only among questions that were drawn: it may be no gap.
     """
 
@@ -186,10 +187,7 @@ def find_gaps(manifest: Manifest, budget: int = BUDGET) -> Gaps:
     idle: list[Idle] = []
     overlaps: list[Overlap] = []
     for entry in manifest.entries.values():
-        for phase in entry.phases:
-            if entry.phases[phase].disabled:
-                continue
-            rivals = rivals_of(survey, entry, phase)
+        for phase, rivals in rivals_of(survey, entry).items():
             if not totals.ever(entry.name, phase):
                 named = _named(manifest, entry.name, phase)
                 idle.append(Idle(entry.name, entry.position, phase, named, rivals))
@@ -216,32 +214,65 @@ def _named(manifest: Manifest, backend: str, phase: Phase) -> bool:
 # -- rivals --------------------------------------------------------------------------------------
 
 
-def rivals_of(survey: Survey, entry: Entry, phase: Phase) -> Rivals:
-    """What is chosen for the questions that an entry accepts in a phase."""
-    place, name = _PLACE[phase], entry.name
-    totals: Counter[tuple[str | None, str | None]] = Counter()
-    drawn = False
+def rivals_of(survey: Survey, entry: Entry) -> dict[Phase, Rivals]:
+    """What is chosen for the questions that an entry accepts, in each phase that it serves."""
+    alike: list[tuple[Region, list[Phase]]] = []
+    for phase, spec in entry.phases.items():
+        if spec.disabled:
+            continue
+        region = accepted_by(survey, entry, phase)
+        for known, phases in alike:
+            if known == region:
+                phases.append(phase)
+                break
+        else:
+            alike.append((region, [phase]))
+    return {
+        phase: rivals
+        for region, phases in alike
+        for place, rivals in enumerate(_rivals(survey, entry.name, region))
+        for phase in phases
+        if _PLACE[phase] == place
+    }
 
-    def choose(kind: Kind, mask: int) -> tuple[str | None, str | None]:
-        winner = survey.chosen(kind, mask)[place]
+
+def _rivals(survey: Survey, name: str, region: Region) -> tuple[Rivals, Rivals]:
+    """What is chosen in a region, for prefill and for decode."""
+
+    def choose(kind: Kind, mask: int) -> tuple[str | None, ...]:
         choices = kind.choices(mask)
-        order = [n for _, n in (choices.prefill, choices.decode)[place].order]
-        behind = winner in order and name in order[order.index(winner) + 1 :]
-        return winner, name if behind else None
+        orders = (choices.prefill.order, choices.decode.order)
+        found: list[str | None] = []
+        for winner, order in zip(survey.chosen(kind, mask), orders, strict=True):
+            names = [one for _, one in order]
+            behind = winner in names and name in names[names.index(winner) + 1 :]
+            found += [winner, name if behind else None]
+        return tuple(found)
 
-    for part in survey.parts(accepted_by(survey, entry, phase), choose):
+    totals: tuple[Counter[_Seen], Counter[_Seen]] = (Counter(), Counter())
+    drawn = False
+    for part in survey.parts(region, choose):
         drawn = drawn or bool(part.drawn)
         for (decision,), number in part.total.items():
-            totals[decision or (None, None)] += number
-    before = {w: n for (w, behind), n in totals.items() if behind is not None and w is not None}
-    aside = {w: n for (w, behind), n in totals.items() if behind is None and w != name}
-    return Rivals(totals.total(), totals[name, None], _sorted(before), _sorted(aside), drawn)
+            found: tuple[str | None, ...] = decision or (None,) * 4
+            totals[0][found[0], found[1]] += number
+            totals[1][found[2], found[3]] += number
+    return _rivals_in(name, totals[0], drawn), _rivals_in(name, totals[1], drawn)
 
 
-def _sorted(counts: Mapping[str | None, int]) -> dict[str, int]:
-    """The largest first."""
-    ordered = sorted(counts.items(), key=lambda pair: (-pair[1], str(pair[0])))
-    return dict(ordered)  # type: ignore[arg-type]
+_Seen = tuple[str | None, str | None]
+"""What is chosen, and the entry that it stands before."""
+
+
+def _rivals_in(name: str, totals: Counter[_Seen], drawn: bool) -> Rivals:
+    before: dict[str, int] = {}
+    aside: dict[str | None, int] = {}
+    for (winner, behind), number in sorted(totals.items(), key=lambda p: (-p[1], str(p[0]))):
+        if behind is not None:
+            before[str(winner)] = number
+        elif winner != name:
+            aside[winner] = number
+    return Rivals(totals.total(), totals[name, None], before, aside, drawn)
 
 
 def accepted_by(survey: Survey, entry: Entry, phase: Phase) -> Region:
@@ -261,33 +292,40 @@ def accepted_by(survey: Survey, entry: Entry, phase: Phase) -> Region:
 # -- gaps in groups ------------------------------------------------------------------------------
 
 
+class _Group(NamedTuple):
+    """What gaps have in common that are said together."""
+
+    phases: tuple[Phase, ...]
+    mla: bool
+    sparse: bool
+    drawn: bool
+
+
 def _grouped(
     manifest: Manifest, unserved: Iterable[tuple[tuple[Phase, ...], KindOf, int, bool]]
 ) -> Iterator[Gap]:
     """Yields kinds without a backend: devices with the same gaps together, then attention types."""
     types = manifest.vocabulary.fields["attn_type"].values
-    by_type: dict[tuple[object, ...], list[tuple[KindOf, int]]] = {}
+    by_type: dict[tuple[_Group, tuple[str, ...]], list[tuple[KindOf, int]]] = {}
     for phases, kind, number, drawn in unserved:
         mla, sparse = (kind.classes[name].admits(True) for name in ("mla", "sparse"))
         names = tuple(name for name in types if kind.classes["attn_type"].admits(name))
-        key = (phases, mla, sparse, names, drawn)
-        by_type.setdefault(key, []).append((kind, number))
-    by_devices: dict[tuple[object, ...], list[tuple[tuple[str, ...], int]]] = {}
-    for (phases, mla, sparse, names, drawn), kinds in by_type.items():  # type: ignore[misc]
+        by_type.setdefault((_Group(phases, mla, sparse, drawn), names), []).append((kind, number))
+    by_devices: dict[tuple[_Group, tuple[str, ...]], list[tuple[tuple[str, ...], int]]] = {}
+    for (group, names), kinds in by_type.items():
         devices = tuple(_devices_of([kind.classes for kind, _ in kinds], manifest))
         number = sum(number for _, number in kinds)
-        by_devices.setdefault((phases, mla, sparse, devices, drawn), []).append((names, number))
-    for (phases, mla, sparse, devices, drawn), found in by_devices.items():
+        by_devices.setdefault((group, devices), []).append((names, number))
+    for (group, devices), found in by_devices.items():
         said = tuple(name for name in types if any(name in names for names, _ in found))
-        number = sum(number for _, number in found)
         yield Gap(
-            phases,  # type: ignore[arg-type]
-            bool(mla),
-            bool(sparse),
-            () if said == tuple(types) else said,
-            devices,  # type: ignore[arg-type]
-            number,
-            bool(drawn),
+            phases=group.phases,
+            mla=group.mla,
+            sparse=group.sparse,
+            attn_types=() if said == tuple(types) else said,
+            devices=devices,
+            questions=sum(number for _, number in found),
+            drawn=group.drawn,
         )
 
 

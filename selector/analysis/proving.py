@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from functools import partial
 
 import msgspec
 
@@ -240,8 +241,8 @@ class _Prover:
                 continue
             for part in self.survey.parts(region):
                 tally.suspect(part, one.entry.name, one.lengths(self.manifest))
-        faults = self._faults(promise, tally.example) if tally.example else ()
-        return tally.proof(promise.name, promise.reason, promise.position, tuple(faults))
+        faults = dict.fromkeys(self._faults(promise, tally.example) if tally.example else ())
+        return tally.proof(promise.name, promise.reason, promise.position, [*faults])
 
     def _faults(self, promise: Invariant, example: Example) -> Iterator[Fault]:
         """Yields the lines that let an answer break a promise."""
@@ -263,7 +264,7 @@ class _Prover:
                     at = accepts.matches(asked)[0].rule.result.position
                     yield Fault(at, f"{entry.name} accepts {test.field} {asked.text(test.field)}")
             if choice.rule is not None:
-                yield Fault(choice.rule, f"this list gives {entry.name} for {phase}")
+                yield Fault(choice.rule, f"this list gives {entry.name}")
 
     # -- what is asked of every manifest ----------------------------------------------------------
 
@@ -273,7 +274,7 @@ class _Prover:
         for part in self.survey.parts(Region()):
             totals.add(part)
             device = {name: part.kind.classes[name] for name in ("platform", "capability")}
-            listed.look(part, lambda d, device=device: not self._all_list(d, device))  # type: ignore[misc]
+            listed.look(part, partial(self._some_do_not_list, device))
         found = list(self._hidden(totals, proofs))
         yield self._reachable(listed, found)
         faults = list(self._not_listed(listed.example.answer)) if listed.example else []
@@ -281,10 +282,10 @@ class _Prover:
             LISTED, "What an entry does not list, it was not made for.", None, faults
         )
 
-    def _all_list(self, decision: Decision, device: Mapping[str, Domain]) -> bool:
-        """Whether the backends of a decision list a device, in one of their cases."""
-        return all(
-            name is None or self._lists(name, phase, device)
+    def _some_do_not_list(self, device: Mapping[str, Domain], decision: Decision) -> bool:
+        """Whether a backend of a decision lists a device in none of its cases."""
+        return any(
+            name is not None and not self._lists(name, phase, device)
             for phase, name in zip(Phase, decision, strict=True)
         )
 
@@ -320,9 +321,10 @@ class _Prover:
             phases = [phase for phase in entry.phases if self._names(entry, phase)]
             if any(totals.ever(entry.name, phase) for phase in phases):
                 continue
-            for phase in phases:
-                rivals = rivals_of(self.survey, entry, phase)
-                yield Hidden(entry.name, phase, rivals, entry.name in said)
+            if phases:
+                rivals = rivals_of(self.survey, entry)
+                for phase in phases:
+                    yield Hidden(entry.name, phase, rivals[phase], entry.name in said)
 
     def _names(self, entry: Entry, phase: Phase) -> bool:
         return not entry.phases[phase].disabled and any(
@@ -357,9 +359,8 @@ class _Prover:
             region = accepted_by(self.survey, self.manifest.entries[one.backend], one.phase)
             for part in self.survey.parts(region):
                 classes = part.one(lambda outcome: outcome is not None)
-                example = classes and self.example(
-                    classes, lambda answer, one=one: is_eligible(answer, one.backend, one.phase)
-                )
-                if example:
+                shows = partial(is_eligible, backend=one.backend, phase=one.phase)
+                example = self.example(classes, shows) if classes is not None else None
+                if example is not None:
                     return example
         return None

@@ -1,4 +1,4 @@
-"""What one manifest chooses within a region of questions: exactly, or by samples beyond a budget."""
+"""What a manifest chooses within a region of questions: exactly, or by samples beyond a budget."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ BUDGET = 250_000
 SAMPLES = 1_000
 """Questions that are drawn of each kind beyond the budget."""
 
-Choose = Callable[[Kind, int], Decision]
-"""Kind and settled mask → what is chosen.
+Choose = Callable[[Kind, int], tuple[str | None, ...]]
+"""Kind and settled mask → what is chosen: the prefill and the decode backend, or more of them.
 
 Raises:
     UndecidedError: only the definition knows.
@@ -124,7 +124,7 @@ class Survey:
     def _part(self, space: Space, kind: KindOf, region: Region, choose: Choose) -> Part:
         def decide(_: int, kind: Kind, mask: int) -> Decision | None:
             try:
-                return choose(kind, mask)
+                return choose(kind, mask)  # type: ignore[return-value]  # told apart, no more
             except UndecidedError:
                 return None
 
@@ -170,7 +170,7 @@ def _sampled(space: Space, kind: KindOf, region: Region, choose: Choose) -> Part
         if mask & rules.impossible:
             continue
         try:
-            outcome: Outcome = (choose(rules, mask),)
+            outcome: Outcome = (choose(rules, mask),)  # type: ignore[assignment]
         except UndecidedError:
             outcome = (None,)
         total[outcome] += 1

@@ -115,6 +115,7 @@ LAYER = GQA.replace("128", "96").replace("auto", "fp8_e5m2")
         ("explanation", ("explain", "--arch", "7.5", "--set", SPARSE)),
         ("explanation", ("explain", "--arch", "12.0", "--model", "gpt-oss-20b", "--deny", "math")),
         ("inspection", ("inspect",)),
+        ("inspection", ("inspect", "--gaps")),
         ("inspection", ("inspect", "--matrix")),
         ("inspection", ("inspect", "--matrix", "--model", "gemma-3-27b")),
         *(("inspection", ("inspect", name)) for name in ("fa2", "sparse_sm100", "sparse_sm120")),

@@ -1,0 +1,119 @@
+"""``attnsel verify``: what a manifest promises, proved over all questions or refuted by one."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.exits import Exit
+from cli.options import AsClaimed, OverlayOption, complete_manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from selector.analysis.proving import Proof
+    from selector.binding import Selector
+    from selector.report.verify import Checked
+
+__all__ = ["verify"]
+
+
+class VerifyFormat(StrEnum):
+    """Form of the output."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def verify(
+    manifests: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="MANIFEST",
+            help="Names or paths. Default: the shipped one.",
+            autocompletion=complete_manifest,
+        ),
+    ] = None,
+    overlay: OverlayOption = None,
+    as_claimed: AsClaimed = False,
+    budget: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=0,
+            help="Places of diagrams to look at; beyond, questions are drawn, and nothing is "
+            "proved of their kinds.",
+        ),
+    ] = None,
+    form: Annotated[
+        VerifyFormat, typer.Option("--format", help="Form of the output.")
+    ] = VerifyFormat.TEXT,
+) -> None:
+    """Prove what a manifest promises, or show a question that breaks it.
+
+    Example: attnsel verify vllm-0.33.0 --as-claimed
+    """
+    from cli.terminal import places, show, show_json
+    from selector.analysis.proving import Verdict
+    from selector.report.text import BLANK
+    from selector.report.verify import proof_lines, proofs_json
+
+    asked = [*(manifests or ()), *(() if manifests else (None,))]
+    checked = [_checked(one, overlay or [], as_claimed, budget) for one in asked]
+    if form is VerifyFormat.JSON:
+        show_json(proofs_json(checked))
+    else:
+        where = places(*(one.manifest.file for one in checked))
+        for index, one in enumerate(checked):
+            show([*([BLANK] if index else []), *proof_lines(one, where)])
+    if any(proof.verdict is not Verdict.PROVED for one in checked for proof in one.proofs):
+        raise typer.Exit(Exit.FINDINGS)
+
+
+def _checked(
+    reference: str | None, overlays: Sequence[str], as_claimed: bool, budget: int | None
+) -> Checked:
+    """The verdicts on one manifest, each example asked again as its command says it."""
+    from selector.analysis.proving import prove_all
+    from selector.analysis.survey import BUDGET
+    from selector.binding import Selector
+    from selector.report.verify import Checked
+
+    selector = Selector.load(reference, overlays=overlays, as_claimed=as_claimed)
+    chosen = ["--manifest", reference] if reference is not None else []
+    chosen += [word for path in overlays for word in ("--overlay", path)]
+    chosen += ["--as-claimed"] if as_claimed else []
+    proofs = prove_all(selector.manifest, BUDGET if budget is None else budget)
+    told = [_command(proof, selector, chosen) for proof in proofs]
+    return Checked(selector.manifest.ref, proofs, tuple(told), as_claimed)
+
+
+def _command(proof: Proof, selector: Selector, chosen: Sequence[str]) -> tuple[str, ...] | None:
+    """The command that shows an example; it is asked before it is said.
+
+    Raises:
+        AssertionError: the command gives another answer than the example.
+    """
+    from itertools import pairwise
+
+    from cli.asking import Flags, ask_all
+    from selector.report.verify import command_of, settings_of
+
+    if proof.example is None:
+        return None
+    witness, answer = proof.example.witness, proof.example.answer
+    flags = Flags(
+        manifest=chosen[1] if "--manifest" in chosen[:1] else None,
+        overlay=[path for flag, path in pairwise(chosen) if flag == "--overlay"],
+        arch=witness.device.capability or witness.device.platform,
+        settings=settings_of(proof.example, selector.manifest),
+        query_len=witness.request.query_len,
+        seq_len=witness.request.seq_len,
+        as_claimed="--as-claimed" in chosen,
+    )
+    said = ask_all(flags).cases[0].resolution
+    if (said.prefill, said.decode, said.notes) != (answer.prefill, answer.decode, answer.notes):
+        raise AssertionError(f'the example of "{proof.name}" is answered in another way')
+    return command_of(proof.example, selector.manifest, chosen)

@@ -1,0 +1,80 @@
+"""``attnsel verify``: verdicts, examples that can be pasted, exit codes."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from selector.schema import load_schema
+
+from .conftest import SMALL, Run, line_of
+
+
+@pytest.fixture
+def broken(tmp_path: Path) -> Path:
+    """The small manifest with a promise that it breaks."""
+    promise = '  - name: no fa2\n    when: {capability: "9.0"}\n    never: {backend: [fa2]}\n'
+    path = tmp_path / "broken.yaml"
+    path.write_text(SMALL.read_text("utf-8") + promise + "    reason: It hangs.\n")
+    return path
+
+
+def test_what_is_proved_ends_well(run: Run) -> None:
+    ran = run("verify", "small.yaml")
+    assert ran.code == 0, ran.out
+    assert "proved        no dense prefill for sparse layers on 12.x" in ran.out
+    assert f"small.yaml:{line_of('no dense prefill for sparse')}" in ran.out
+    assert ran.out.endswith("3 proved.\n")
+
+
+def test_an_example_shows_it_when_pasted(run: Run, broken: Path) -> None:
+    ran = run("verify", broken)
+    assert ran.code == 1
+    assert ran.out.endswith("3 proved, 1 refuted.\n")
+    (command,) = re.findall(r"^ +attnsel (resolve .*)$", ran.out, re.MULTILINE)
+    (gives,) = re.findall(r"gives prefill (\w+)", ran.out)
+    again = run(*shlex.split(command), "--format", "json")
+    assert again.json["prefill"]["backend"] == gives == "fa2"
+    assert again.json["notes"] == ['breaks the invariant "no fa2": It hangs.']
+    assert f"{broken}:{line_of('8.0..12.1')}" in ran.out
+    assert f"{broken}:{line_of('prefill: [fa2, math]')}" in ran.out
+
+
+def test_json_says_the_same(run: Run, broken: Path) -> None:
+    ran = run("verify", "small.yaml", broken, "--format", "json")
+    assert ran.code == 1
+    Draft202012Validator(load_schema("verification")).validate(ran.json)
+    good, bad = ran.json["manifests"]
+    assert {proof["verdict"] for proof in good["proofs"]} == {"proved"}
+    (proof,) = [proof for proof in bad["proofs"] if proof["verdict"] == "refuted"]
+    assert 0 < proof["broken"] < proof["questions"]
+    assert proof["witness"]["command"].startswith("attnsel resolve --manifest ")
+
+
+def test_beyond_the_budget_it_says_so(run: Run) -> None:
+    ran = run("verify", "small.yaml", "--budget", "0")
+    assert ran.code == 1
+    assert "not decided   no dense prefill for sparse layers on 12.x" in ran.out
+    assert re.search(r"were drawn: if none of those breaks it, at most [\d.]+%", ran.out)
+
+
+def test_an_overlay_is_part_of_what_is_proved(run: Run, tmp_path: Path) -> None:
+    overlay = tmp_path / "ours.yaml"
+    overlay.write_text(
+        "attnsel: 1\noverlay: ours\n"
+        "priorities: [{when: {mla: false}, order: [math], reason: Ours.}]\n"
+    )
+    ran = run("verify", "small.yaml", "--overlay", overlay)
+    assert ran.code == 1
+    assert "xqa, for decode: " in ran.out
+    assert f"--overlay {overlay}" in ran.out
+
+
+def test_what_cannot_be_read_is_one_line(run: Run) -> None:
+    ran = run("verify", "nowhere.yaml")
+    assert ran.code == 2
+    assert "nowhere.yaml" in ran.complaint
