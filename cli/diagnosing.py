@@ -16,8 +16,8 @@ from cli.terminal import note, places, show, show_json
 if TYPE_CHECKING:
     from selector.binding import Selector
     from selector.fields import Vocabulary
-    from selector.serving.diagnosis import Diagnosis
-    from selector.serving.log import Log
+    from selector.serving.diagnosis.answer import Diagnosis
+    from selector.serving.logs.log import Log
     from selector.values import Device
 
 __all__ = ["explain_log"]
@@ -75,7 +75,7 @@ def _of_its_version(log: Log, selector: Selector) -> Selector | None:
     """The selector of the log's own version, if a manifest of it is known here."""
     from selector.binding import Selector
     from selector.errors import AttnselError
-    from selector.serving.between import are_same, known_versions
+    from selector.serving.diagnosis.between import are_same, known_versions
 
     if log.version is None or are_same(log.version.text, selector.manifest.ref.version):
         return None
@@ -91,7 +91,7 @@ def _of_its_version(log: Log, selector: Selector) -> Selector | None:
 def _diagnose(
     log: Log, selector: Selector, other: Selector | None, device: Device | None, flags: Flags
 ) -> list[Diagnosis]:
-    from selector.serving.diagnosis import Given, diagnose
+    from selector.serving.diagnosis.answer import Given, diagnose
 
     if not log.errors:
         raise UsageError(_nothing_found(log))
@@ -126,7 +126,7 @@ def _device(flags: Flags) -> Device | None:
 
 def _read(file: str, vocabulary: Vocabulary) -> Log:
     """What the log says; bytes that are no text are passed by."""
-    from selector.serving.log import read_log
+    from selector.serving.logs.log import read_log
 
     if file == "-":
         return read_log((raw.decode("utf-8", "replace") for raw in sys.stdin.buffer), vocabulary)

@@ -20,8 +20,8 @@ from cli.options import (
 from selector.errors import AttnselError, UnknownModelError
 
 if TYPE_CHECKING:
-    from selector.serving import Command
-    from selector.serving.preflight import Preflight
+    from selector.serving.commands import Command
+    from selector.serving.preflight.answer import Preflight
     from selector.values import Device, Model
 
 __all__ = ["preflight"]
@@ -77,8 +77,8 @@ def preflight(
 
     Example: attnsel preflight --gpu A100 -- vllm serve openai/gpt-oss-120b --kv-cache-dtype fp8
     """
-    from selector.serving.preflight import Engine
-    from selector.serving.preflight import preflight as look_ahead
+    from selector.serving.preflight.answer import Engine
+    from selector.serving.preflight.answer import preflight as look_ahead
 
     device = _device(gpu, arch)
     commands = [*_read_words(command or []), *_read_file(file), *_read_container(container)]
@@ -142,7 +142,7 @@ def _device(gpu: str | None, arch: str | None) -> Device:
 
 def _read_words(words: Sequence[str]) -> Iterator[tuple[str, Command]]:
     """Yields the commands on the command line, and what to put before an error of theirs."""
-    from selector.serving import read_command, split_line
+    from selector.serving.commands import read_command, split_line
 
     for part in _split(words):
         if len(part) == 1 and " " in part[0]:  # a whole line, quoted
@@ -154,7 +154,7 @@ def _read_words(words: Sequence[str]) -> Iterator[tuple[str, Command]]:
 
 def _with_config(command: Command) -> Command:
     """The command with the config file that it names, where that is here."""
-    from selector.serving.configfile import read_config_file
+    from selector.serving.commands.configfile import read_config_file
 
     name = command.config_file
     if name is None:
@@ -185,8 +185,8 @@ def _unread(command: Command, why: str) -> Command:
 
 def _split(words: Sequence[str]) -> Iterator[list[str]]:
     """Yields the words between ``--``; a wrapper's own ``--`` stays inside."""
-    from selector.serving.errors import CommandError
-    from selector.serving.launch import find_serve
+    from selector.serving.commands.errors import CommandError
+    from selector.serving.commands.launch import find_serve
 
     part: list[str] = []
     for word in words:
@@ -222,7 +222,7 @@ def _read_file(name: str | None) -> Iterator[tuple[str, Command]]:
     """Yields the commands of a file; a backslash at the end of a line continues it."""
     if name is None:
         return
-    from selector.serving import CommandError, read_command, split_line
+    from selector.serving.commands import CommandError, read_command, split_line
 
     for number, text in _lines(_text(name)):
         where = f"{_shown(name)}:{number}: "
@@ -255,7 +255,7 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
 def _read_container(name: str | None) -> Iterable[tuple[str, Command]]:
     if name is None:
         return []
-    from selector.serving import CommandError, read_container
+    from selector.serving.commands import CommandError, read_container
 
     where = f"{_shown(name)}: "
     try:

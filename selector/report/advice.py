@@ -11,9 +11,9 @@ from selector.manifest import Manifest
 from selector.report.failure import change_words, makes_words, runs_words
 from selector.report.refusals import no_platform
 from selector.report.wording import capabilities_words, listed
-from selector.serving.between import public
-from selector.serving.diagnosis import Diagnosis
-from selector.serving.flags import Flag, table
+from selector.serving.commands.flags import Flag, table
+from selector.serving.diagnosis.answer import Diagnosis
+from selector.serving.diagnosis.between import public
 from selector.values import Phase
 
 __all__ = ["advice"]

@@ -36,12 +36,12 @@ from selector.report.wording import (
     reasons,
     with_separators,
 )
-from selector.serving.between import Across, View, public
-from selector.serving.comparison import Compared
-from selector.serving.diagnosis import Diagnosis
-from selector.serving.log import EngineError, Told
-from selector.serving.provenance import Provenance, Source
-from selector.serving.question import Witness
+from selector.serving.diagnosis.answer import Diagnosis
+from selector.serving.diagnosis.between import Across, View, public
+from selector.serving.diagnosis.comparison import Compared
+from selector.serving.diagnosis.provenance import Provenance, Source
+from selector.serving.diagnosis.question import Witness
+from selector.serving.logs.log import EngineError, Told
 from selector.values import Outcome
 
 __all__ = ["diagnosis_json", "diagnosis_lines"]

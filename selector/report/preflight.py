@@ -31,13 +31,13 @@ from selector.report.wording import (
     reasons,
     with_separators,
 )
-from selector.serving.amending import Amendment, Mended, command_line
-from selector.serving.judging import Judged
-from selector.serving.parts import Part as Layers
-from selector.serving.parts import Trace
-from selector.serving.pins import PREFILL_SUFFIX, is_dense_mla
-from selector.serving.preflight import Preflight
-from selector.serving.refusal import Refusal
+from selector.serving.layers.parts import Part as Layers
+from selector.serving.layers.parts import Trace
+from selector.serving.layers.pins import PREFILL_SUFFIX, is_dense_mla
+from selector.serving.layers.refusal import Refusal
+from selector.serving.preflight.answer import Preflight
+from selector.serving.preflight.judging import Judged
+from selector.serving.preflight.mending import Amendment, Mended, command_line
 from selector.values import Coercion, Condition, Resolution
 
 __all__ = ["amendment_words", "preflight_json", "preflight_lines", "refusal_words"]
