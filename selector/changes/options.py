@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from selector.asking import with_request
-from selector.binding import Selector
+from selector.binding import Bound
 from selector.changes.case import Inquiry, Shard
 from selector.domains import EMPTY, Domain, Value
 from selector.fields import BUILTIN, Field, show
@@ -80,25 +79,31 @@ def immovable(rejection: Rejection, manifest: Manifest, inquiry: Inquiry) -> boo
 
 
 def options(
-    selector: Selector,
+    bound: Bound,
     inquiry: Inquiry,
     entry: Entry,
     phase: Phase,
     rejection: Rejection,
     shard: Shard | None,
 ) -> tuple[Option, ...]:
-    """Changes that may mend a rejection, nearest first; each must still be tried."""
-    manifest = selector.manifest
+    """Changes of an inquiry that may mend a rejection, nearest first; each must still be tried.
+
+    Args:
+        bound: what the inquiry is about.
+        inquiry: what was asked.
+        entry: who refuses.
+        phase: in which phase.
+        rejection: why.
+        shard: the layer for another tensor-parallel size.
+    """
+    manifest = bound.manifest
     if immovable(rejection, manifest, inquiry):
         return ()
     if rejection.code == Code.DENIED:
         return (_allow(entry.name),)
     if rejection.field in manifest.facts:
         return tuple(_installs(rejection, manifest))
-    bound = selector.bind(
-        inquiry.device, inquiry.layer, inquiry.facts, closed_world=inquiry.closed_world
-    )
-    asked = with_request(manifest, bound.question, inquiry.request)
+    asked = bound.asked(inquiry.request)
     found: dict[tuple[str, str], Option] = {}
     wanted = _wanted(entry, phase, rejection, asked)
     for name, domain in _underlying(wanted, manifest.derive, asked):

@@ -149,7 +149,7 @@ def diagnose(
     )
     inquiry = _inquiry(error, question, manifest, where, said, log)
     try:
-        inquiry.resolve(selector)
+        inquiry.bind(selector)
     except AttnselError as refused:
         return msgspec.structs.replace(
             plain, contradiction=str(refused), candidates=compare(error, manifest, None, None)
@@ -234,7 +234,7 @@ def _without(case: Case, selector: Selector) -> dict[Phase, str] | None:
     if forced is None:
         return None
     policy = Policy(deny={forced: "refused by the engine"})
-    answer = msgspec.structs.replace(case.inquiry, policy=policy).resolve(selector)
+    answer = msgspec.structs.replace(case.inquiry, policy=policy).resolve(selector, brief=True)
     if answer.missing:
         return None
     return {phase: str(choice_of(answer, phase).backend) for phase in answer.needed}
