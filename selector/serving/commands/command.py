@@ -11,6 +11,7 @@ import msgspec
 
 from selector.fields import one_line
 from selector.serving.commands.configfile import FileFlags, named_file, overrule, scan_config
+from selector.serving.commands.editing import without_key
 from selector.serving.commands.errors import CommandError
 from selector.serving.commands.launch import Launch, find_serve, looks_bare
 from selector.serving.commands.scanning import Scan, scan
@@ -18,7 +19,7 @@ from selector.serving.commands.settling import Settled, settle
 from selector.serving.commands.shell import split_line
 from selector.serving.commands.values import Note, Setting
 
-__all__ = ["Command", "CommandError", "Note", "Setting", "quoted", "read_command"]
+__all__ = ["Command", "quoted", "read_command"]
 
 _MOST_WORDS = 20_000
 _LONGEST = 1 << 22
@@ -72,6 +73,14 @@ class Command(msgspec.Struct, frozen=True):
         flags = _file_flags(self.config, self.config_file)
         return overrule(self.argv, self.start, flags.given, field, value)
 
+    def without_key(self, name: str) -> Command:
+        """The command read again without a key, spelled ``--flag.key``, wherever it stands.
+
+        Raises:
+            CommandError: what is left cannot be read.
+        """
+        return self.again(without_key(self.argv, self.start, name))
+
     def again(self, argv: Sequence[str], variables: Mapping[str, str] | None = None) -> Command:
         """Other words in its place, with the same config file.
 
@@ -88,10 +97,6 @@ class Command(msgspec.Struct, frozen=True):
             CommandError: a value in it is not of its flag's type.
         """
         return read_command(self.argv, self.variables, config=config, bare=self.start == 0)
-
-    def quoted(self, argv: Sequence[str] | None = None) -> str:
-        """Words as a line for a shell; the command's own unless some are given."""
-        return quoted(self.argv if argv is None else argv)
 
 
 def quoted(argv: Sequence[str]) -> str:

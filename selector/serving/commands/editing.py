@@ -1,4 +1,4 @@
-"""The same command with one setting changed, and every other word as it was."""
+"""The words of a command with one setting changed, and every other word as it was."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from selector.serving.commands.reading import Plain, fields_set, load_json, read
 from selector.serving.commands.scanning import Given, effective, scan
 from selector.serving.commands.settling import edited_json, gather
 
-__all__ = ["change"]
+__all__ = ["change", "without_key"]
 
 
 def change(argv: Sequence[str], start: int, field: str, value: Any) -> list[str]:
@@ -42,6 +42,31 @@ def change(argv: Sequence[str], start: int, field: str, value: Any) -> list[str]
         if row is not chosen or raw is None:
             words = _take_out(words, start, row)
     return words if raw is None or holds else _put(words, start, chosen, raw)
+
+
+def without_key(argv: Sequence[str], start: int, name: str) -> list[str]:
+    """The words without a key, spelled ``--flag.key``, that the engine does not have.
+
+    Raises:
+        CommandError: the flag's JSON cannot be read.
+    """
+    root, _, key = name.partition(".")
+    words = list(argv)
+    for one in reversed(scan(words, start).given):
+        if one.action == root:
+            words = _without_key(words, one, key)
+    return words
+
+
+def _without_key(words: list[str], one: Given, key: str) -> list[str]:
+    if one.found.path:
+        return _without(words, one) if one.found.path[0] == key else words
+    if not isinstance(load_json(str(one.raw), one.origin), dict):
+        return words  # what comes later replaces it
+    left = edited_json(str(one.raw), one.origin, key, None, remove=True)
+    if left is None:
+        return _without(words, one)
+    return _replace(words, one, table().option(one.action), left)
 
 
 def _counting(words: Sequence[str], start: int, row: Flag) -> list[Given]:

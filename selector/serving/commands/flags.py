@@ -32,7 +32,7 @@ import msgspec
 from selector.fields import close_matches, one_line
 from selector.serving.commands.errors import CommandError
 
-__all__ = ["Flag", "Found", "Table", "find_flag", "normalise", "table"]
+__all__ = ["Flag", "Found", "Table", "names_of", "normalise", "table"]
 
 Kind = Literal["flag", "key", "variable", "config", "other"]
 Status = Literal["live", "dead", "deprecated", "absent"]
@@ -193,15 +193,6 @@ def normalise(spelling: str) -> str:
 def table() -> Table:
     """The table of vLLM 0.33.0, read once from the file beside this module."""
     return Table(Path(__file__).with_name("flags.json").read_bytes())
-
-
-def find_flag(spelling: str) -> Found | None:
-    """What a spelling means in vLLM 0.33.0; ``None`` for one of no flag.
-
-    Raises:
-        CommandError: the spelling is the beginning of several flags.
-    """
-    return table().find(spelling)
 
 
 def names_of(flags: Iterable[Flag]) -> str:

@@ -11,10 +11,13 @@ from selector.fields import close_matches, one_line
 from selector.serving.commands.errors import CommandError
 from selector.serving.commands.flags import Flag
 
-__all__ = ["Plain", "fields_set", "load_json", "read_value", "write_value"]
+__all__ = ["KERNELS", "Plain", "fields_set", "load_json", "read_value", "write_value"]
 
 Plain = Any
 """What JSON can hold."""
+
+KERNELS = frozenset({"CUTLASS_MSA", "TRITON_MSA"})
+"""Kernels of MiniMax M3, given where backends are; they choose none."""
 
 _TRUE = {"1", "on", "t", "true", "y", "yes"}
 _FALSE = {"0", "off", "f", "false", "n", "no"}
@@ -22,7 +25,6 @@ _POWERS = {"k": 1, "m": 2, "g": 3, "t": 4}
 _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)([kKmMgGtT])")
 _QUOTED = re.compile(r'("(?:[^"\\]|\\.)*")')
 _DTYPES = {"half": "float16", "float": "float32"}
-_MSA = {"CUTLASS_MSA", "TRITON_MSA"}
 _BARE_SIZE = re.compile(rf"(?<![\w.]){_SIZE.pattern}\b")
 _LONGEST_JSON = 1 << 20
 _LONGEST_SIZES = 4_000
@@ -70,7 +72,6 @@ def _refuse(where: str, raw: Plain, allowed: str) -> CommandError:
     shown = f'"{one_line(raw)}"' if isinstance(raw, str) else one_line(raw)
     if isinstance(raw, str) and re.match(r"\$[A-Za-z_{(]", raw):
         allowed = "known here; write the value of the shell variable"
-        return CommandError(f"{one_line(where)}: {shown} is not {allowed}")
     return CommandError(f"{one_line(where)}: {shown} is not {allowed}")
 
 
@@ -212,7 +213,7 @@ def _as_field(how: str, value: Plain) -> Plain:
         return True
     if how == "backend":
         name = str(value).upper()
-        return None if name in ("AUTO", "NONE") or name in _MSA else name
+        return None if name in ("AUTO", "NONE") or name in KERNELS else name
     if how == "dtype":
         return _DTYPES.get(value, value)
     if how == "use_or_avoid":

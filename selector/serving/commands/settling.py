@@ -11,11 +11,11 @@ import msgspec
 from selector.fields import one_line
 from selector.serving.commands.errors import CommandError
 from selector.serving.commands.flags import Flag, table
-from selector.serving.commands.reading import Plain, fields_set, load_json, read_value
+from selector.serving.commands.reading import KERNELS, Plain, fields_set, load_json, read_value
 from selector.serving.commands.scanning import Given, Scan, effective
 from selector.serving.commands.values import Note, Setting
 
-__all__ = ["Settled", "gather", "settle"]
+__all__ = ["Settled", "edited_json", "gather", "settle"]
 
 _NOTED = {"select", "prefill_path", "version", "layout", "start", "hook"}
 _ADDING = {"--middleware"}
@@ -27,7 +27,6 @@ _SHORTCUTS = {
     "--spec-model": "model",
     "--spec-tokens": "num_speculative_tokens",
 }
-_MSA = ("CUTLASS_MSA", "TRITON_MSA")
 _DEEPEST = 20
 _MOST_HINTS = 20
 """So many unknown flags are compared with the known ones, which takes a while."""
@@ -206,7 +205,7 @@ class _Settling:
                 self._set_fields(row, read, where, given.position)
 
     def _set_fields(self, flag: Flag, value: Plain, origin: str, position: int) -> None:
-        if "backend" in flag.sets.values() and str(value).upper() in _MSA:
+        if "backend" in flag.sets.values() and str(value).upper() in KERNELS:
             text = f"{one_line(origin)} {value} chooses a kernel of MiniMax M3, and no backend"
             self.notes.append(Note("unmodelled", flag.name, text, position))
         for field, made in fields_set(flag, value).items():

@@ -59,7 +59,7 @@ class Older(msgspec.Struct, frozen=True):
     Attributes:
         text: the sentence.
         backend: which; ``None``: the sentence names none.
-        code: as of :class:`selector.serving.reasons.Reason`.
+        code: as of :class:`selector.serving.logs.reasons.Reason`.
         asked: fields whose values follow, as text or plain values.
         named: the backend's name is what was refused.
         raised: an exception says it; else the engine went on with another backend.

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 
 from selector.fields import one_line
-from selector.serving.commands.command import Command, CommandError, read_command
+from selector.serving.commands.command import Command, read_command
+from selector.serving.commands.errors import CommandError
 from selector.serving.commands.flags import table
 from selector.serving.commands.shell import split_line
 from selector.serving.logs.lines import Line
@@ -30,7 +31,7 @@ class Stated(msgspec.Struct, frozen=True):
     """A setting that the log shows.
 
     Attributes:
-        value: as :class:`selector.serving.values.Setting` holds it.
+        value: as :class:`selector.serving.commands.values.Setting` holds it.
         origin: the spelling that set it.
         line: where.
     """

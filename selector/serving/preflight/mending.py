@@ -20,7 +20,6 @@ from selector.errors import AttnselError
 from selector.fields import Vocabulary, one_line
 from selector.models import override
 from selector.serving.commands.command import Command, quoted
-from selector.serving.commands.dropping import without_key
 from selector.serving.commands.errors import CommandError
 from selector.serving.layers.refusal import Refusal, Stack
 from selector.serving.preflight.judging import Judged, Judgement, Question, judge
@@ -158,7 +157,7 @@ def _apply(state: Mended, option: _Option) -> Mended | None:
     command, done = state.command, list(state.amendments)
     try:
         if option.key:
-            command = without_key(command, option.key)
+            command = command.without_key(option.key)
             done.append(Amendment(option.key, "", "", None))
         for field, value in option.values:
             if any(one.field == field for one in done):

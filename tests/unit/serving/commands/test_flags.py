@@ -8,7 +8,8 @@ import pytest
 
 from selector.loading import load
 from selector.resources import manifest_path
-from selector.serving.commands import CommandError, Flag, find_flag, read_command, table
+from selector.serving.commands import CommandError, read_command, table
+from selector.serving.commands.flags import Flag
 
 FACTS = Path(__file__).parents[5] / "shared" / "facts" / "engine_flags.json"
 ROWS = {kind: [r for r in table().flags if r.kind == kind] for kind in ("flag", "key", "variable")}
@@ -96,7 +97,7 @@ class TestTable:
     def test_replacements_are_there(self):
         for row in table().flags:
             if row.replacement:
-                found = find_flag(row.replacement.partition("=")[0])
+                found = table().find(row.replacement.partition("=")[0])
                 assert found is not None
                 assert found.flag.status == "live"
 
@@ -137,18 +138,18 @@ class TestSpellings:
     @names([row for row in ROWS["flag"] if row.takes == "switch"])
     def test_of_negations(self, row: Flag):
         for name in row.negations:
-            found = find_flag(name)
+            found = table().find(name)
             assert (found.flag, found.negated) == (row, True)
 
 
 class TestFinding:
     @pytest.mark.parametrize("spelling", ["--nothing", "-x", "model", "-", "--", "--x.y", ""])
     def test_unknown(self, spelling: str):
-        assert find_flag(spelling) is None
+        assert table().find(spelling) is None
 
     def test_a_beginning_of_several(self):
         with pytest.raises(CommandError, match="write it in full"):
-            find_flag("--enable-")
+            table().find("--enable-")
 
     def test_nearest(self):
         assert table().nearest("--kv-cache-dtpye") == "--kv-cache-dtype"
