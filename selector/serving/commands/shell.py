@@ -108,8 +108,6 @@ def _commands(line: str, known: Mapping[str, str]) -> Iterator[list[_Word]]:
                 words.append(token)
             skip = False
         elif token in _REDIRECTIONS:
-            if words and words[-1].text in ("1", "2") and not words[-1].quoted:
-                words.pop()  # the stream's number
             skip = True
         else:
             skip = False
@@ -186,6 +184,11 @@ class _Reader:
         self.at = rest.end()
 
 
+def _is_stream(word: _Word) -> bool:
+    """Whether a word that a redirection touches is the number of its stream: ``2>&1``."""
+    return word.text.isdecimal() and not word.quoted
+
+
 def _tokens(line: str, known: Mapping[str, str]) -> Iterator[_Word | str]:
     """Words and operators in order."""
     reader = _Reader(line, known)
@@ -206,7 +209,8 @@ def _tokens(line: str, known: Mapping[str, str]) -> Iterator[_Word | str]:
             reader.at = len(line) if end < 0 else end
         elif operator := next((o for o in _OPERATORS if line.startswith(o, reader.at)), None):
             reader.at += len(operator)
-            if word := reader.take():
+            word = reader.take()
+            if word and not (operator in _REDIRECTIONS and _is_stream(word)):
                 yield word
             yield operator
         else:
