@@ -1,7 +1,7 @@
 """What the engine makes of the KV cache scheme in a checkpoint's quantisation config.
 
-ModelOpt's is the run's cache type. That of compressed-tensors means ``fp8``, to layers that ask for
-it: those of MLA do not.
+ModelOpt's is the run's cache type, when it is one of two; another changes nothing. That of
+compressed-tensors means ``fp8``, to layers that ask for it: those of MLA do not.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from selector.values import Layer, LayerGroup, Model, Origin
 __all__ = ["as_engine_reads"]
 
 _KEY = "kv_cache_scheme"
+_MODELOPT = ("fp8_e4m3", "nvfp4")
 
 
 def as_engine_reads(model: Model, *, latent: bool) -> tuple[Model, str]:
@@ -25,12 +26,27 @@ def as_engine_reads(model: Model, *, latent: bool) -> tuple[Model, str]:
         latent: whether MLA layers are built as such.
     """
     if model.quantisation.startswith("modelopt"):
-        return model, ""
+        return _read_modelopt(model)
     groups = tuple(_read(group, latent=latent) for group in model.groups)
     text = ""
     if [_says(group) for group in groups] != [_says(group) for group in model.groups]:
         text = f"MLA layers do not read {_KEY}: their KV cache keeps the model's type"
     return msgspec.structs.replace(model, groups=groups), text
+
+
+def _read_modelopt(model: Model) -> tuple[Model, str]:
+    unread = [g for g in model.groups if _is_unread(g)]
+    if not unread:
+        return model, ""
+    key, said = unread[0].keys.get("kv_cache_dtype", ""), unread[0].layer.get("kv_cache_dtype")
+    groups = tuple(_without_cache_type(g) if _is_unread(g) else g for g in model.groups)
+    text = f"{key} {said} is not read: only {' and '.join(_MODELOPT)} are; the cache stays auto"
+    return msgspec.structs.replace(model, groups=groups), text
+
+
+def _is_unread(group: LayerGroup) -> bool:
+    from_checkpoint = _says(group) is Origin.CHECKPOINT
+    return from_checkpoint and group.layer.get("kv_cache_dtype") not in _MODELOPT
 
 
 def _says(group: LayerGroup) -> Origin | None:
@@ -43,7 +59,11 @@ def _read(group: LayerGroup, *, latent: bool) -> LayerGroup:
         return group
     if layer.get("mla") is not True or not latent:
         return msgspec.structs.replace(group, layer=layer.replace(kv_cache_dtype="fp8"))
-    fields = {n: v for n, v in layer.fields.items() if n != "per_head_quant_scales"}
+    return _without_cache_type(group)
+
+
+def _without_cache_type(group: LayerGroup) -> LayerGroup:
+    fields = {n: v for n, v in group.layer.fields.items() if n != "per_head_quant_scales"}
     return msgspec.structs.replace(
         group,
         layer=Layer(MappingProxyType({**fields, "kv_cache_dtype": "auto"})),

@@ -258,6 +258,14 @@ class TestScheme:
             found = ahead("H200", "vllm serve m", model)
             assert said(found, "kv_cache_dtype")[:2] == ("fp8_e4m3", "checkpoint")
 
+    def test_what_modelopt_knows_and_the_engine_does_not_changes_nothing(self, tmp_path: Path):
+        config = {"quant_method": "modelopt", "kv_cache_quant_algo": "INT8"}
+        model = written(tmp_path, {**LLAMA, "quantization_config": config})
+        found = ahead("H200", "vllm serve m", model)
+        assert found.will_start
+        assert said(found, "kv_cache_dtype") == ("auto", "default", "")
+        assert ["kv_cache_quant_algo int8 is not read" in n.text for n in found.notes] == [True]
+
 
 class TestUnreadDrafter:
     LINE = "vllm serve qwen3-8b --speculative-config.model d --speculative-config.method eagle"
