@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import msgspec
+
 from selector.fields import one_line
 from selector.serving.commands.command import Command, read_command
 from selector.serving.commands.errors import CommandError
+from selector.serving.commands.flags import table
 from selector.serving.commands.launch import looks_bare
+from selector.serving.commands.values import Note
 
 __all__ = ["read_container"]
 
@@ -21,8 +25,9 @@ def read_container(text: str) -> list[Command]:
     """Reads every container of a document, or documents, that serves a model.
 
     A container is a mapping with ``command`` or ``args``; it may stand anywhere in what surrounds
-    it (``spec.template.spec.containers``), or alone. Its ``env`` gives the variables. One without
-    a command is the official image when its name or its flags say so.
+    it (``spec.template.spec.containers``), or alone. Its ``env`` gives the variables; those of the
+    engine that it takes from elsewhere are noted. One without a command is the official image when
+    its name or its flags say so.
 
     Args:
         text: JSON or YAML of at most 1 MiB.
@@ -100,7 +105,22 @@ def _read(container: Mapping[str, Any]) -> Command:
     bare = not command or command[0].startswith("-")
     if bare and "vllm" not in image:
         bare = "sglang" not in image and looks_bare(words, anywhere=True)
-    return read_command(words, variables, bare=bare)
+    read = read_command(words, variables, bare=bare)
+    return msgspec.structs.replace(read, notes=(*read.notes, *_unread(container)))
+
+
+def _unread(container: Mapping[str, Any]) -> Iterator[Note]:
+    """Yields a note of each variable that touches attention, or may, and is not written here."""
+    env = container.get("env")
+    for item in env if isinstance(env, list) else []:
+        name = item.get("name") if isinstance(item, Mapping) and "valueFrom" in item else None
+        if isinstance(name, str) and name in table().variables:
+            text = f"variable {name} has its value from elsewhere, which is not read; write it out"
+            yield Note("unmodelled", name, text)
+    for key in ("envFrom", "env_file"):
+        if container.get(key):
+            text = f"{key} gives more variables, which are not read; write those of vLLM in env"
+            yield Note("unmodelled", key, text)
 
 
 def _words(container: Mapping[str, Any], key: str) -> list[str]:

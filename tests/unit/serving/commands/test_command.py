@@ -270,6 +270,23 @@ class TestContainers:
             "tp_size": 4,
             "batch_invariant": True,
         }
+        assert command.notes == ()
+
+    @pytest.mark.parametrize(
+        ("env", "flags"),
+        [
+            ("env: [{name: VLLM_BATCH_INVARIANT, valueFrom: {}}]", ["VLLM_BATCH_INVARIANT"]),
+            ("env: [{name: VLLM_API_KEY, valueFrom: {secretKeyRef: {name: a}}}]", []),
+            ("envFrom: [{configMapRef: {name: a}}]", ["envFrom"]),
+            ("env_file: .env", ["env_file"]),
+            ("envFrom: []\nenv: 3", []),
+        ],
+    )
+    def test_variables_from_elsewhere_are_named(self, env: str, flags: list[str]):
+        (command,) = read_container(f"image: vllm/vllm-openai\nargs: [m, -tp, '2']\n{env}")
+        assert [(note.kind, note.flag) for note in command.notes] == [
+            ("unmodelled", flag) for flag in flags
+        ]
 
     @pytest.mark.parametrize(
         "text",
