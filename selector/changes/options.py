@@ -17,13 +17,13 @@ from selector.manifest import Entry, Manifest
 from selector.rules import Answer, Constraint, FirstMatch, Question, Test, inputs_of
 from selector.values import Code, Layer, Phase, Rejection, Request
 
-__all__ = ["Kind", "Option", "immovable", "options"]
+__all__ = ["FIXED", "Kind", "Option", "immovable", "options"]
 
 
 _MOST_VALUES = 5
 _TENSOR_PARALLEL = (1, 2, 4, 8, 16, 32)
 
-_FIXED = frozenset({"platform", "capability", "mla", "sparse", "attn_type"})
+FIXED = frozenset({"platform", "capability", "mla", "sparse", "attn_type"})
 """Fields that make it another device or another kind of layer."""
 
 _SETTINGS = frozenset(
@@ -75,7 +75,7 @@ def immovable(rejection: Rejection, manifest: Manifest, inquiry: Inquiry) -> boo
         return rejection.reason not in inquiry.policy.deny.values()
     if rejection.code in (Code.PHASE, Code.PINNED, Code.JOINT):
         return True
-    return rejection.field is not None and inputs_of(rejection.field, manifest.derive) <= _FIXED
+    return rejection.field is not None and inputs_of(rejection.field, manifest.derive) <= FIXED
 
 
 def options(
@@ -107,7 +107,7 @@ def options(
     found: dict[tuple[str, str], Option] = {}
     wanted = _wanted(entry, phase, rejection, asked)
     for name, domain in _underlying(wanted, manifest.derive, asked):
-        if name not in _FIXED and name not in manifest.facts:
+        if name not in FIXED and name not in manifest.facts:
             for option in _set(name, domain, asked, shard):
                 found.setdefault((option.field, option.after), option)
     return tuple(found.values())

@@ -21,9 +21,11 @@ from selector.changes.case import (
     choice_of,
     verdict_of,
 )
-from selector.changes.options import Kind, Option, immovable, options
+from selector.changes.options import FIXED, Kind, Option, immovable, options
 from selector.devices import known_capabilities
 from selector.errors import AttnselError
+from selector.manifest import PhaseSpec
+from selector.rules import Answer, Question
 from selector.values import (
     Candidate,
     Code,
@@ -36,7 +38,18 @@ from selector.values import (
     Verdict,
 )
 
-__all__ = ["Change", "Kind", "Prospect", "Remedy", "Way", "elsewhere", "remedy", "unforced", "ways"]
+__all__ = [
+    "Change",
+    "Kind",
+    "Prospect",
+    "Remedy",
+    "Way",
+    "elsewhere",
+    "remedy",
+    "unforced",
+    "ways",
+    "within_reach",
+]
 
 _MOST_CHANGES = 4
 _MOST_TRIES = 80
@@ -128,6 +141,42 @@ def ways(case: Case, selector: Selector) -> list[Way]:
         if _refused(case.resolution, candidate)
     ]
     return sorted(found, key=lambda way: way.prospect.distance)
+
+
+def within_reach(case: Case, selector: Selector) -> Case:
+    """The case with every entry as it judges by itself, but for those that no change helps."""
+    inquiry = case.inquiry
+    bound = inquiry.bind(selector)
+    asked = bound.asked(inquiry.request)
+    candidates = []
+    for entry in selector.manifest.entries.values():
+        if all(_never(spec, asked, inquiry) for spec in entry.phases.values()):
+            continue
+        verdicts = bound.judge(entry.name, inquiry.request)
+        prefill, decode = verdicts[Phase.PREFILL], verdicts[Phase.DECODE]
+        candidates.append(Candidate(entry.name, entry.position, prefill, decode))
+    answer = msgspec.structs.replace(case.resolution, candidates=tuple(candidates))
+    return msgspec.structs.replace(case, resolution=answer)
+
+
+def _never(spec: PhaseSpec, asked: Question, inquiry: Inquiry) -> bool:
+    """Whether a set that is the same for all questions refuses what nobody can change."""
+    return any(
+        _is_same_for_all(spec, name, inquiry)
+        and spec.accepts[name].rules[0].result.answer(asked) is Answer.NO
+        for name in FIXED
+    )
+
+
+def _is_same_for_all(spec: PhaseSpec, name: str, inquiry: Inquiry) -> bool:
+    """Whether one set of a field is accepted, whatever else is asked.
+
+    A field that the layer does not state can follow from others, which can be changed.
+    """
+    accepted = spec.accepts.get(name)
+    if accepted is None or len(accepted.rules) > 1 or accepted.reads != (name,):
+        return False
+    return name in ("platform", "capability") or name in inquiry.layer.fields
 
 
 def _refused(resolution: Resolution, candidate: Candidate) -> bool:
@@ -304,17 +353,12 @@ class _Search:
         return None
 
     def _is_final(self, phase: Phase, rejection: Rejection) -> bool:
-        """Whether a set that is the same for all questions refuses what nobody can change.
-
-        A field that the layer does not state can follow from others, which can be changed.
-        """
+        """Whether a set that is the same for all questions refuses what nobody can change."""
         name = rejection.field or ""
-        accepted = self.entry.phases[phase].accepts.get(name)
-        if accepted is None or rejection.code != name.upper() or len(accepted.rules) > 1:
+        if rejection.code != name.upper():
             return False
-        stated = name in ("platform", "capability") or name in self.start.layer.fields
-        same = accepted.reads == (name,)
-        return stated and same and immovable(rejection, self.known.manifest, self.start)
+        same = _is_same_for_all(self.entry.phases[phase], name, self.start)
+        return same and immovable(rejection, self.known.manifest, self.start)
 
     def _steps(
         self, inquiry: Inquiry, refused: Sequence[tuple[Phase, Rejection]]

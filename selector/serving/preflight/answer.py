@@ -110,10 +110,9 @@ def _elsewhere(found: Judgement, engine: Engine) -> tuple[str, ...]:
     """The architectures on which every part runs; none when it is not the device that refuses."""
     if any(refusal.stage in ("command", "parallel sizes") for refusal in found.refusals):
         return ()
-    runs: dict[str, None] | None = None
+    runs: tuple[str, ...] | None = None
     for one in found.judged:
         if one.inquiry is None or one.truth is None:
             continue
-        archs = elsewhere(Case(one.inquiry, one.truth, one.part.model), engine.truth)
-        runs = dict.fromkeys(a for a in archs if runs is None or a in runs)
-    return tuple(runs or ())
+        runs = elsewhere(Case(one.inquiry, one.truth, one.part.model), engine.truth, runs)
+    return runs or ()

@@ -26,7 +26,7 @@ from selector.serving.layers.pins import (
 from selector.serving.layers.refusal import Refusal, Refused, Stage
 from selector.values import Code, Device, Facts, Layer, Model, Phase, Policy, Rejection, Resolution
 
-__all__ = ["Engine", "Judged", "Judgement", "Question", "judge"]
+__all__ = ["Engine", "Judged", "Judgement", "Question", "judge", "starts"]
 
 
 class Engine(msgspec.Struct, frozen=True):
@@ -95,13 +95,12 @@ class Judgement(msgspec.Struct, frozen=True):
     notes: tuple[Note, ...]
 
 
-def judge(command: Command, asked: Question, *, hasty: bool = False) -> Judgement:
+def judge(command: Command, asked: Question) -> Judgement:
     """Selects as the engine does, and asks what then refuses.
 
     Args:
         command: as read.
         asked: the model, the device and the engine.
-        hasty: stop at the first refusal.
     """
     words = asked.engine.truth.manifest.vocabulary
     parts = parts_of(command, asked.model, words, asked.device, asked.draft, asked.no_draft)
@@ -109,8 +108,6 @@ def judge(command: Command, asked: Question, *, hasty: bool = False) -> Judgemen
     notes = [*command.notes, *parts.notes, *_kind_notes(command)]
     judged: list[Judged] = []
     for part in parts.parts:
-        if hasty and refusals:
-            break
         if part.unmodelled:
             judged.append(Judged(part))
             continue
@@ -123,6 +120,27 @@ def judge(command: Command, asked: Question, *, hasty: bool = False) -> Judgemen
     answers = [one.claimed for one in judged if one.claimed is not None]
     notes += [Note("unmodelled", "device", text) for one in answers for text in one.notes]
     return Judgement(tuple(judged), tuple(refusals), tuple(notes))
+
+
+def starts(command: Command, asked: Question) -> bool:
+    """Whether nothing refuses; asks those only who can be chosen, and stops at the first no."""
+    if any(_refused_words(command)) or any(_refused_ranks(command)):
+        return False
+    words = asked.engine.truth.manifest.vocabulary
+    parts = parts_of(command, asked.model, words, asked.device, asked.draft, asked.no_draft)
+    if parts.refusals:
+        return False
+    judged: list[Judged] = []
+    for part in parts.parts:
+        if part.unmodelled:
+            continue
+        if part.stack == "drafter":
+            part = _with_cache_of_target(command, part, judged)
+        found = _started(part, asked)
+        if found is None:
+            return False
+        judged.append(found)
+    return True
 
 
 # -- the command itself --------------------------------------------------------------------------
@@ -211,13 +229,41 @@ def _with_cache_of_target(command: Command, part: Part, judged: Sequence[Judged]
 # -- one part ------------------------------------------------------------------------------------
 
 
-def _judge(part: Part, asked: Question) -> tuple[Judged, list[Refusal]]:
-    layer, refusals = part.group.layer, list[Refusal]()
-    pins = [pin for pin in part.pins if _is_known(pin, asked.engine, part, refusals)]
-    inquiry = Inquiry(asked.device, layer, asked.engine.facts, policy_of(pins, layer), part.request)
+def _started(part: Part, asked: Question) -> Judged | None:
+    """What runs a part; ``None`` when something refuses it."""
+    pins, refusals = _pins(part, asked.engine)
+    if refusals:
+        return None
+    inquiry = _inquiry(part, pins, asked)
     try:
-        claimed = inquiry.resolve(asked.engine.claims)
-        truth = inquiry.resolve(asked.engine.truth)
+        claimed = inquiry.resolve(asked.engine.claims, brief=True)
+        truth = inquiry.resolve(asked.engine.truth, brief=True)
+    except AttnselError:
+        return None
+    if claimed.missing or any(_constructors(part, claimed, truth)):
+        return None
+    return Judged(part, inquiry, claimed, truth)
+
+
+def _answer(inquiry: Inquiry, selector: Selector) -> Resolution:
+    """The answer, with all candidates when no list says who was tried for what is missing."""
+    answer = inquiry.resolve(selector, brief=True)
+    if all(choice_of(answer, phase).tried is not None for phase in answer.missing):
+        return answer
+    return inquiry.resolve(selector)
+
+
+def _inquiry(part: Part, pins: Sequence[Pin], asked: Question) -> Inquiry:
+    layer = part.group.layer
+    return Inquiry(asked.device, layer, asked.engine.facts, policy_of(pins, layer), part.request)
+
+
+def _judge(part: Part, asked: Question) -> tuple[Judged, list[Refusal]]:
+    pins, refusals = _pins(part, asked.engine)
+    inquiry = _inquiry(part, pins, asked)
+    try:
+        claimed = _answer(inquiry, asked.engine.claims)
+        truth = inquiry.resolve(asked.engine.truth, brief=True)
     except AttnselError as error:
         stage: Stage = "parallel sizes" if _is_parallel(str(error)) else "command"
         refusals.append(Refusal(stage, part.stack, part.group.name, words=str(error)))
@@ -225,6 +271,12 @@ def _judge(part: Part, asked: Question) -> tuple[Judged, list[Refusal]]:
     refusals += _selection(part, pins, claimed, asked.engine)
     refusals += _constructors(part, claimed, truth)
     return Judged(part, inquiry, claimed, truth), refusals
+
+
+def _pins(part: Part, engine: Engine) -> tuple[list[Pin], list[Refusal]]:
+    """The backends that are forced and known, and that the engine refuses the others."""
+    refusals: list[Refusal] = []
+    return [pin for pin in part.pins if _is_known(pin, engine, part, refusals)], refusals
 
 
 def _is_known(pin: Pin, engine: Engine, part: Part, refusals: list[Refusal]) -> bool:
@@ -322,18 +374,23 @@ def check_platform(judged: Sequence[Judged], engine: Engine) -> None:
         UnknownDeviceError: no backend of the manifest serves its platform.
     """
     for one in judged:
-        if one.claimed is None or not one.claimed.candidates:
+        if one.claimed is None or one.inquiry is None or not _is_foreign(one.claimed):
             continue
-        refused = [
-            any(r.field == "platform" for v in (c.prefill, c.decode) for r in v.rejections)
-            for c in one.claimed.candidates
-        ]
-        if all(refused):
+        everyone = one.inquiry.resolve(engine.claims)
+        if everyone.candidates and _is_foreign(everyone):
             ref, device = engine.truth.manifest.ref, one.claimed.device
             raise UnknownDeviceError(
                 f"{device}: the manifest of {ref.name} {ref.version} says nothing of "
                 f"{device.platform}; give a CUDA GPU, or --manifest of one that does"
             )
+
+
+def _is_foreign(answer: Resolution) -> bool:
+    """Whether all candidates there are, if any, are refused for the platform."""
+    return all(
+        any(r.field == "platform" for v in (c.prefill, c.decode) for r in v.rejections)
+        for c in answer.candidates
+    )
 
 
 def conditions_of(judged: Sequence[Judged], engine: Engine) -> Mapping[str, None]:
@@ -343,11 +400,11 @@ def conditions_of(judged: Sequence[Judged], engine: Engine) -> Mapping[str, None
         if one.inquiry is None or one.claimed is None:
             continue
         open_ = msgspec.structs.replace(one.inquiry, facts=Facts(), policy=Policy())
-        answer = open_.resolve(engine.claims)
+        bound = open_.bind(engine.claims)
         for phase in one.claimed.needed:
             name = choice_of(one.claimed, phase).backend
             if name is not None:
-                verdict = verdict_of(candidate_of(answer, name), phase)
+                verdict = bound.judge(name, open_.request)[phase]
                 names = (c.field for c in verdict.conditions)
                 needed |= dict.fromkeys(n for n in names if n in engine.facts.values)
     return needed

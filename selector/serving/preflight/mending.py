@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections import deque
 from collections.abc import Iterator, Mapping
 from heapq import heappop, heappush
 from typing import Any
@@ -15,20 +16,20 @@ from typing import Any
 import msgspec
 
 from selector.changes.case import Case, choice_of
-from selector.changes.search import Kind, ways
+from selector.changes.search import Kind, ways, within_reach
 from selector.errors import AttnselError
 from selector.fields import Vocabulary, one_line
 from selector.models import override
 from selector.serving.commands.command import Command, quoted
 from selector.serving.commands.errors import CommandError
 from selector.serving.layers.refusal import Refusal, Stack
-from selector.serving.preflight.judging import Judged, Judgement, Question, judge
+from selector.serving.preflight.judging import Judged, Judgement, Question, judge, starts
 from selector.values import Phase
 
 __all__ = ["Amendment", "Mended", "amend", "command_line", "mend"]
 
 _MOST_CHANGES = 3
-_MOST_TRIES = 24
+_MOST_TRIES = 23
 _MOST_SIZES = 3
 _HEADS = frozenset({"num_heads", "num_kv_heads", "gqa_group", "model_num_heads"})
 _SWITCHES = {"dcp": "dcp_size", "pcp": "pcp_size"}
@@ -128,24 +129,27 @@ def mend(command: Command, judgement: Judgement, asked: Question) -> Mended | No
     if not judgement.refusals:
         return None
     start = Mended((), command)
-    queue: list[tuple[int, int, int, Mended]] = [(0, 0, 0, start)]
+    refused: deque[tuple[int, Mended]] = deque([(0, start)])
+    queue: list[tuple[int, int, int, Mended]] = []
     seen = {_key(command)}
-    made = tries = 0
-    while queue and tries < _MOST_TRIES:
+    for _ in range(_MOST_TRIES):
+        while refused and (not queue or queue[0][0] > len(refused[0][1].amendments)):
+            cost, state = refused.popleft()  # more changes are worth a look only now
+            known = judgement if state is start else judge(state.command, asked)
+            for option in _options(state.command, known, asked):
+                longer = _apply(state, option)
+                if longer is None or _key(longer.command) in seen:
+                    continue
+                seen.add(_key(longer.command))
+                order = len(longer.amendments), cost + option.cost, len(seen)
+                heappush(queue, (*order, longer))
+        if not queue:
+            break
         count, cost, _, state = heappop(queue)
-        tries += 1
-        known = judgement if state is start else judge(state.command, asked, hasty=True)
-        if not known.refusals:
+        if starts(state.command, asked):
             return state
-        if count >= _MOST_CHANGES:
-            continue
-        for option in _options(state.command, known, asked):
-            longer = _apply(state, option)
-            if longer is None or _key(longer.command) in seen:
-                continue
-            seen.add(_key(longer.command))
-            made += 1
-            heappush(queue, (len(longer.amendments), cost + option.cost, made, longer))
+        if count < _MOST_CHANGES:
+            refused.append((cost, state))
     return None
 
 
@@ -245,8 +249,9 @@ def _ways(found: Judged, asked: Question) -> Iterator[_Option]:
     if inquiry is None or truth is None:
         return
     case = Case(inquiry, truth, part.model, part.group, True, part.shard)
+    near = within_reach(case, asked.engine.truth)
     words = asked.engine.truth.manifest.vocabulary
-    for way in ways(case, asked.engine.truth):
+    for way in ways(near, asked.engine.truth):
         changes = way.prospect.changes
         if not changes or any(change.kind is not Kind.SETTING for change in changes):
             continue
