@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from cli.asking import Flags, UsageError, read_settings
+from cli.asking import Flags, UsageError, named_device, read_settings
 from cli.exits import Exit
-from cli.options import Format
+from cli.options import ENGINE, Format
 from cli.terminal import note, places, show, show_json
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["explain_log"]
 
-_MANIFEST = "vllm-0.33.0"
 _MOST_ANSWERS = 12
 _REFUSED = {
     "model": "the error says what layer it is about; --set changes it",
@@ -54,8 +53,8 @@ def explain_log(file: str, parameters: Mapping[str, Any], form: Format) -> None:
         if parameters.get(name):
             raise UsageError(f"--{name.replace('_', '-')} does not go with --log: {why}")
     flags = Flags.of(parameters)
-    device = _device(flags)
-    selector = Selector.load(flags.manifest or _MANIFEST, overlays=flags.overlay)
+    device = named_device(flags.arch, flags.gpu)  # none: the log may say it
+    selector = Selector.load(flags.manifest or ENGINE, overlays=flags.overlay)
     log = _read(file, selector.manifest.vocabulary)
     own = _of_its_version(log, selector)
     other = selector if own is not None else None
@@ -111,17 +110,6 @@ def _nothing_found(log: Log) -> str:
     first, more = log.unread[0], len(log.unread) - 1
     others = f" (and {more} more)" if more else ""
     return f"line {first.line:,} is not understood{others}: {first.text}; {looked}"
-
-
-def _device(flags: Flags) -> Device | None:
-    """The device that was given; none: the log may say it."""
-    from selector.devices import find_device, find_gpu
-
-    if flags.arch is not None and flags.gpu is not None:
-        raise UsageError("--arch and --gpu both name a device; give one of them")
-    if flags.arch is not None:
-        return find_device(flags.arch)
-    return None if flags.gpu is None else find_gpu(flags.gpu)
 
 
 def _read(file: str, vocabulary: Vocabulary) -> Log:
