@@ -200,15 +200,13 @@ def _model(
         )
     if launch.serve and words and settled.model is None:
         model = words.pop(0)[1]
+    sure = settled.model is None and not scanned.unknown  # else it may be the word of another
     for position, word in words:
-        notes.append(
-            Note(
-                "unknown",
-                one_line(word),
-                f'"{one_line(word)}" belongs to no flag; vLLM refuses or ignores it',
-                position,
-            )
-        )
+        text = f'"{one_line(word)}" belongs to no flag'
+        note = Note("unknown", one_line(word), f"{text}; vLLM refuses or ignores it", position)
+        if sure:
+            note = Note("contradiction", one_line(word), f"{text}; vLLM refuses it", position)
+        notes.append(note)
     if model is None and scanned.unknown and launch.serve:
         raise CommandError(
             f"no model is named, unless {one_line(scanned.unknown[0][1])}, which is unknown, takes "

@@ -33,7 +33,7 @@ class Note(msgspec.Struct, frozen=True):
     Attributes:
         kind: ``dead`` (does nothing, or is refused), ``deprecated``, ``unknown``, ``unmodelled``
             (it touches attention, but nothing here decides by it), ``overridden`` (given again
-            later), ``contradiction`` (vLLM refuses both together).
+            later), ``contradiction`` (vLLM refuses both together, or a word of no flag).
         flag: its name.
         text: one line.
         position: of the word; -1 for a variable or a config file.
