@@ -143,6 +143,12 @@ class Table:
         """Every row that sets a field, as the table lists them."""
         return tuple(flag for flag in self.flags if field in flag.sets)
 
+    def flag_of(self, field: str) -> Flag | None:
+        """The flag that takes a field's value as it is; ``None`` when none does."""
+        plain = ("value", "dtype", "backend")
+        rows = (row for row in self.setters(field) if row.kind == "flag")
+        return next((row for row in rows if row.sets[field] in plain), None)
+
     def find(self, spelling: str) -> Found | None:
         """What a spelling means; ``None`` for one of no flag.
 

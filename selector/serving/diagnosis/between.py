@@ -9,12 +9,12 @@ from types import MappingProxyType
 import msgspec
 from packaging.version import InvalidVersion, Version
 
-from selector.changes.case import USABLE, Case, choice_of
+from selector.changes.case import USABLE, Case, choice_of, verdict_of
 from selector.manifest import Manifest
 from selector.resources import resource
 from selector.serving.diagnosis.comparison import names_in, phase_of
 from selector.serving.logs.log import EngineError
-from selector.values import ManifestRef, Outcome, Phase, Rejection, Verdict
+from selector.values import ManifestRef, Outcome, Phase, Rejection
 
 __all__ = ["Across", "Moved", "View", "across", "are_same", "known_versions", "public"]
 
@@ -138,7 +138,6 @@ def _views(error: EngineError, manifest: Manifest, case: Case) -> dict[str, View
     """Every backend that the engine would look at, in the order of its list."""
     found = {}
     for one in case.resolution.candidates:
-        prefill = phase_of(error, manifest, one.backend) is Phase.PREFILL
-        verdict: Verdict = one.prefill if prefill else one.decode
+        verdict = verdict_of(one, phase_of(error, manifest, one.backend))
         found[one.backend] = View(True, verdict.outcome, verdict.rejections)
     return found

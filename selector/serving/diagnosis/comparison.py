@@ -10,9 +10,10 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from selector.changes.case import USABLE, Case
+from selector.changes.case import USABLE, Case, verdict_of
 from selector.fields import Vocabulary
 from selector.manifest import Manifest
+from selector.serving.layers.pins import PREFILL_SUFFIX
 from selector.serving.logs.log import EngineError
 from selector.serving.logs.reasons import Reason
 from selector.values import (
@@ -29,7 +30,6 @@ from selector.values import (
 __all__ = ["Compared", "compare", "names_in", "phase_of", "same_reasons"]
 
 _OWN = frozenset(Code)
-_PREFILL = "_MLA_PREFILL"
 _VALUES = ("head_size", "dtype", "kv_cache_dtype", "block_size", "attn_type")
 """Fields that a refusal speaks of without their values."""
 
@@ -126,9 +126,9 @@ def phase_of(error: EngineError, manifest: Manifest, backend: str) -> Phase:
 
 def _known_as(name: str, error: EngineError, manifest: Manifest) -> str:
     """The name in the manifest, which tells prefill backends of MLA from the others."""
-    if not error.prefill or (name.endswith(_PREFILL) and name in manifest.entries):
+    if not error.prefill or (name.endswith(PREFILL_SUFFIX) and name in manifest.entries):
         return name
-    return f"{name}{_PREFILL}" if f"{name}{_PREFILL}" in manifest.entries else name
+    return f"{name}{PREFILL_SUFFIX}" if f"{name}{PREFILL_SUFFIX}" in manifest.entries else name
 
 
 def _candidates(case: Case | None) -> dict[str, Candidate]:
@@ -138,7 +138,7 @@ def _candidates(case: Case | None) -> dict[str, Candidate]:
 def _tried(error: EngineError, answer: Resolution) -> Iterator[str]:
     choice = answer.prefill if error.prefill else answer.decode
     for name in choice.tried or ():
-        if not error.prefill or name.endswith(_PREFILL):
+        if not error.prefill or name.endswith(PREFILL_SUFFIX):
             yield name
 
 
@@ -157,7 +157,7 @@ def _compared(
     if judged is None:
         return Compared(name, True, said)
     phase = phase_of(error, manifest, name)
-    verdict = judged.prefill if phase is Phase.PREFILL else judged.decode
+    verdict = verdict_of(judged, phase)
     stated = [r.code for r in verdict.rejections if r.code not in _OWN]
     missing = [r.code for r in verdict.rejections if r.code in (Code.NOT_INSTALLED, Code.VERSION)]
     both = tuple(code for code in told if code in (*stated, *missing))
@@ -174,7 +174,7 @@ def _compared(
         conditions=verdict.conditions,
         both=both,
         only_log=tuple(c for c in told if c not in both and c not in undecided),
-        only_manifest=_only_stated(stated, told, error, manifest) if said or error.complete else (),
+        only_manifest=_only_stated(stated, told, manifest) if said or error.complete else (),
         undecided=undecided,
     )
 
@@ -190,12 +190,11 @@ def _later(verdict: Verdict, really: Candidate | None, phase: Phase) -> tuple[Re
     """What the truth refuses although the claim does not."""
     if really is None or verdict.outcome not in USABLE:
         return ()
-    true = really.prefill if phase is Phase.PREFILL else really.decode
-    return true.rejections
+    return verdict_of(really, phase).rejections
 
 
 def _only_stated(
-    stated: Sequence[str], told: dict[str, None], error: EngineError, manifest: Manifest
+    stated: Sequence[str], told: dict[str, None], manifest: Manifest
 ) -> tuple[str, ...]:
     """The manifest's codes that the log lacks: fields, and a rule unless the log names one."""
     fields = _codes_of_fields(manifest.vocabulary, manifest)

@@ -23,7 +23,7 @@ from selector.serving.layers.sizes import clashes
 from selector.serving.layers.skipping import Skips, kept_layer, skips_of
 from selector.values import Device, Layer, LayerGroup, Model, Origin, Request
 
-__all__ = ["Part", "Parts", "Trace", "parts_of"]
+__all__ = ["DRAFTERS_OWN", "Part", "Parts", "Trace", "parts_of"]
 
 TraceKind = Literal["flag", "variable", "config", "checkpoint", "default", "derived", "coercion"]
 
@@ -37,7 +37,9 @@ _KINDS: Mapping[Origin, TraceKind] = {
     Origin.DEFAULT: "default",
     Origin.DERIVED: "derived",
 }
-_DRAFT = {"draft_kv_cache_dtype": "kv_cache_dtype", "draft_tp_size": "tp_size"}
+DRAFTERS_OWN = {"kv_cache_dtype": "draft_kv_cache_dtype", "tp_size": "draft_tp_size"}
+"""Field → the setting that gives it to the drafter alone."""
+
 _NAMES = ("model_type", "architectures")
 _SIZES = ("tp_size", "dcp_size", "pcp_size")
 _RANKS = (*_SIZES, "dcp", "pcp")
@@ -203,7 +205,7 @@ class _Reader:
                 found[setting.field] = setting
         if drafter:
             found.pop("adaptive_verification", None)  # it is about the target
-            for own, field in _DRAFT.items():
+            for field, own in DRAFTERS_OWN.items():
                 if (mine := self.command.setting(own)) is None:
                     continue
                 if field == "kv_cache_dtype":

@@ -22,6 +22,7 @@ from selector.fields import Vocabulary, one_line
 from selector.models import override
 from selector.serving.commands.command import Command, quoted
 from selector.serving.commands.errors import CommandError
+from selector.serving.layers.parts import DRAFTERS_OWN
 from selector.serving.layers.refusal import Refusal, Stack
 from selector.serving.preflight.judging import Judged, Judgement, Question, judge, starts
 from selector.values import Phase
@@ -33,7 +34,6 @@ _MOST_TRIES = 23
 _MOST_SIZES = 3
 _HEADS = frozenset({"num_heads", "num_kv_heads", "gqa_group", "model_num_heads"})
 _SWITCHES = {"dcp": "dcp_size", "pcp": "pcp_size"}
-_DRAFT = {"kv_cache_dtype": "draft_kv_cache_dtype", "tp_size": "draft_tp_size"}
 _FEATURES = frozenset({"kv_connector", "adaptive_verification", "non_causal", "batch_invariant"})
 """Settings that somebody wanted for another reason than attention: given up last."""
 
@@ -274,7 +274,7 @@ def _other(words: Vocabulary, field: str, text: str, stack: Stack) -> Iterator[_
 def _option(made: dict[str, Any], stack: Stack) -> _Option:
     values: list[tuple[str, Any]] = []
     for name, value in made.items():
-        field = _DRAFT.get(name, name) if stack == "drafter" else name
+        field = DRAFTERS_OWN.get(name, name) if stack == "drafter" else name
         if name in _SWITCHES and _SWITCHES[name] in made:
             continue
         gone = value in ("unset", "absent") or (name in _FEATURES and value is False)

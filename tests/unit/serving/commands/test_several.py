@@ -22,7 +22,8 @@ def test_commands_stand_between_dashes(line: str, commands: list[str]) -> None:
 
 
 def test_what_is_set_before_a_command_is_its_own() -> None:
-    found = list(split_words("A=1 B= vllm serve a --x=1 -- vllm serve b".split()))
+    words = ["A=1", "B=", "vllm", "serve", "a", "--x=1", "--", "vllm", "serve", "b"]
+    found = list(split_words(words))
     assert [variables for variables, _ in found] == [{"A": "1", "B": ""}, {}]
     assert found[0][1] == ["vllm", "serve", "a", "--x=1"]
 

@@ -18,7 +18,6 @@ from selector.fields import Field, Vocabulary
 from selector.serving.logs.log import EngineError, Log, read_log
 
 LOGS = Path(__file__).parent
-CASES = Path(__file__).parents[5] / "shared" / "cases" / "dev.jsonl"
 
 CONFIG = (
     "head_size=576, dtype=torch.bfloat16, kv_cache_dtype=auto, block_size=None, use_mla=True, "
@@ -398,85 +397,6 @@ def test_the_block_size_that_was_asked() -> None:
     assert codes_of(error) == {"A": ["BLOCK_SIZE"]}
 
 
-# whole logs
-
-
-def test_a_log_of_two_workers() -> None:
-    log = read_log((LOGS / "sparse_mla_tp8.log").read_text("utf-8"))
-    (error,) = log.errors
-    assert (error.line, error.count, error.platform) == (8, 2, "cuda")
-    assert codes_of(error)["FLASHMLA"] == ["SPARSE", "CAPABILITY", "FLASHMLA_SPARSE_DEVICE"]
-    assert log.version is not None
-    assert (log.version.text, log.version.line) == ("0.14.0", 1)
-    assert log.model is not None
-    assert (log.model.text, log.model.line) == ("/models/sparse-small", 2)
-    assert {name: stated.value for name, stated in log.settings.items()} == {
-        "tp_size": 2,
-        "speculative_method": "mtp",
-        "speculative_tokens": 1,
-    }
-    assert log.gpu is None
-
-
-def test_a_log_of_kubernetes() -> None:
-    with (LOGS / "forced_by_kubernetes.log").open(encoding="utf-8") as lines:
-        log = read_log(lines)
-    (error,) = log.errors
-    assert (error.kind, error.backend, error.line) == ("forced", "FLASHINFER", 5)
-    assert codes_of(error) == {"FLASHINFER": ["SINK", "KV_CONNECTOR"]}
-    assert log.gpu is not None
-    assert log.gpu.text == "NVIDIA RTX PRO 6000 Blackwell Server Edition"
-    assert log.model is not None
-    assert log.model.text == "org/sinks-20b"
-    assert {name: (stated.value, stated.origin) for name, stated in log.settings.items()} == {
-        "backend": ("FLASHINFER", "--attention-backend"),
-        "tp_size": (2, "--tensor-parallel-size"),
-    }
-
-
-def test_a_log_of_docker() -> None:
-    log = read_log((LOGS / "docker_json.log").read_text("utf-8"))
-    (error,) = log.errors
-    assert error.asked["per_head_quant_scales"] is False
-    assert error.asked["kv_cache_dtype"] == "fp8"
-    assert codes_of(error)["FLASHINFER_MLA_SPARSE_SM120"] == ["FI_SM120_MISSING"]
-    assert log.gpu is not None
-    assert log.gpu.text == "NVIDIA GeForce RTX 5090"
-    assert log.capability is not None
-    assert (log.capability.text, log.capability.line) == ("12.0", 3)
-
-
-def test_a_log_from_before_the_config_class() -> None:
-    log = read_log((LOGS / "before_the_config_class.log").read_text("utf-8"))
-    (error,) = log.errors
-    assert error.asked == {
-        "head_size": 80,
-        "dtype": "float16",
-        "kv_cache_dtype": "fp8",
-        "block_size": 16,
-        "mla": False,
-        "sink": True,
-        "sparse": False,
-    }
-    assert codes_of(error) == {
-        "FLASH_ATTN": ["KV_CACHE_DTYPE", "SINK"],
-        "FLASHINFER": ["HEAD_SIZE"],
-    }
-    assert log.version is not None
-    assert log.version.text == "0.11.1"
-    assert log.model is not None
-    assert log.model.text == "org/small"
-
-
-def test_a_log_of_a_missing_prefill_backend() -> None:
-    error = only((LOGS / "mla_prefill.log").read_text("utf-8"))
-    assert error.prefill
-    assert error.kind == "none"
-    assert error.asked["qk_nope_head_dim"] == 256
-    assert error.asked["qk_rope_head_dim"] == 0
-    assert codes_of(error) == {"FLASH_ATTN": ["MLA_DIMENSIONS"]}
-
-
 # of any size
 
 
@@ -570,60 +490,3 @@ def test_any_text_is_read(text: str) -> None:
     read_log(f"Selected backend A is not valid for this configuration. Reason: [{text}")
     read_log(NONE.replace(CONFIG, text))
     read_log(NONE.replace(REASONS, text))
-
-
-# public reports
-
-SENTENCES = {
-    "sparse": "sparse not supported",
-    "compute_capability": "compute capability not supported",
-    "custom:device": "FlashAttention MLA not supported on this device",
-    "kv_cache_dtype": "kv_cache_dtype not supported",
-    "non_causal": "non-causal attention not supported",
-}
-
-
-def public_cases() -> list[dict[str, Any]]:
-    if not CASES.is_file():
-        return []
-    rows = [json.loads(line) for line in CASES.read_text("utf-8").splitlines() if line.strip()]
-    return [r for r in rows if r["kind"] in ("A", "B") and r["input"].get("engine") == "vllm"]
-
-
-@pytest.mark.skipif(not CASES.is_file(), reason="the public reports are not here")
-def test_public_cases() -> None:
-    """No report quotes its text whole, so it is composed from what the report says."""
-    read = set()
-    for case in public_cases():
-        given_, name = case["input"], case["id"]
-        config = given_.get("selector_config")
-        if isinstance(given_.get("explicit"), str):
-            reason = "sink setting not supported" if config else "non-MLA not supported"
-            text = FORCED.replace("FLASHINFER", given_["explicit"])
-            text = text.replace("'sink setting not supported', ", f"'{reason}', ")
-            assert only(text).backend == given_["explicit"], name
-            read.add(name)
-        elif config:
-            for dtype in given_.get("matrix", [config["kv_cache_dtype"]]):
-                check_config({**config, "kv_cache_dtype": dtype}, given_.get("reject_reasons", {}))
-            read.add(name)
-    assert {"A02", "A04", "A06", "A08", "A09", "A10", "A12", "B04", "B05", "B09", "B20"} <= read
-
-
-def check_config(config: dict[str, Any], refused: dict[str, list[str]]) -> None:
-    spelled = {**config, "dtype": f"torch.{config['dtype']}"}
-    told_config = ", ".join(f"{name}={value}" for name, value in spelled.items())
-    kept = {backend: [r for r in codes if r in SENTENCES] for backend, codes in refused.items()}
-    reasons = ", ".join(
-        f"{name}: [{', '.join(SENTENCES[r] for r in codes)}]" for name, codes in kept.items()
-    )
-    text = NONE.replace(CONFIG, told_config).replace(REASONS, f"{{{reasons}}}")
-    for spelling in (text, text.replace("attn_type=d", "attn_type=AttentionType.D")):
-        error = only(spelling.replace("AttentionType.Decoder", "AttentionType.DECODER"))
-        assert not error.unknown
-        assert len(error.asked) == len(config)
-        assert error.asked["kv_cache_dtype"] == config["kv_cache_dtype"]
-        assert {name: len(r) for name, r in error.reasons.items()} == {
-            name: len(codes) for name, codes in kept.items()
-        }
-        assert all(r.code for rs in error.reasons.values() for r in rs)
