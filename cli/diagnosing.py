@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import codecs
+import gzip
+import io
 import sys
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, cast
 
 import typer
 
@@ -117,6 +121,20 @@ def _read(file: str, vocabulary: Vocabulary) -> Log:
     from selector.serving.logs.log import read_log
 
     if file == "-":
-        return read_log((raw.decode("utf-8", "replace") for raw in sys.stdin.buffer), vocabulary)
-    with open(file, encoding="utf-8", errors="replace") as lines:
-        return read_log(lines, vocabulary)
+        return read_log(_lines(cast("io.BufferedIOBase", sys.stdin.buffer)), vocabulary)
+    with open(file, "rb") as stream:
+        return read_log(_lines(stream), vocabulary)
+
+
+def _lines(stream: io.BufferedIOBase) -> Iterator[str]:
+    """Yields the lines of a log that may be compressed, or UTF-16 as some shells write files."""
+    whole = io.BufferedReader(cast("io.RawIOBase", stream), 1 << 16)
+    start = whole.peek(2)[:2]
+    source: Any = whole
+    if start == b"\x1f\x8b":
+        source = gzip.GzipFile(fileobj=whole)
+    encoding = "utf-16" if start in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8"
+    try:
+        yield from io.TextIOWrapper(source, encoding, "replace")
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UsageError(f"the log is no whole gzip file: {error}") from None

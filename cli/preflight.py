@@ -75,10 +75,14 @@ def preflight(
     from selector.serving.preflight.answer import Engine
     from selector.serving.preflight.answer import preflight as look_ahead
 
+    if only_print and form is Format.JSON:
+        raise UsageError("--print and --format json do not go together: the JSON has the command")
     device = named_device(arch, gpu) or device_here("--arch 12.0")
     commands = [*_read_words(command or []), *_read_file(file), *_read_container(container)]
     if not commands:
         raise UsageError("say which command: -- vllm serve MODEL …, --file FILE, --container FILE")
+    if drafter is not None and all(one.speculative is None for _, one in commands):
+        raise UsageError("--drafter goes with a speculative config, and no command has one")
     engine = Engine.load(manifest)
     models = _Models(model, drafter)
     found = []

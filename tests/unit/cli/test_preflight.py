@@ -300,6 +300,8 @@ class TestWrongUse:
             (("--gpu", "H200", "--manifest", "vllm-9", "--", *BAD.split()), "vllm-9"),
             (("--gpu", "H200", "--model", "nothing", "--", *BAD.split()), "no preset"),
             (("--gpu", "H200", "--", *BAD.split(), "--block-size"), "--block-size"),
+            (("--gpu", "H200", "--print", "--format", "json", "--", *BAD.split()), "give one"),
+            (("--gpu", "H200", "--drafter", "x", "--", *BAD.split()), "no command has one"),
         ],
     )
     def test_one_line(self, run: Run, arguments: tuple[str, ...], said: str) -> None:
