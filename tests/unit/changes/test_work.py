@@ -71,8 +71,9 @@ def test_a_mend_judges_few(judged: list[str], gpu: str, line: str, most: int) ->
     assert len(judged) < most * everyone()
 
 
+@pytest.mark.parametrize(("gpu", "line", "changes"), [("A100", FP8, 1), ("T4", TWO, 2)])
 def test_more_changes_are_looked_for_only_when_fewer_do_not_do(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, gpu: str, line: str, changes: int
 ) -> None:
     asked: list[int] = []
 
@@ -81,10 +82,10 @@ def test_more_changes_are_looked_for_only_when_fewer_do_not_do(
         return ways(case, selector)
 
     monkeypatch.setattr(mending, "ways", counted)
-    found = ahead("A100", FP8)
+    found = ahead(gpu, line)
     assert found.mended is not None
-    assert len(found.mended.amendments) == 1
-    assert len(asked) == 1
+    assert len(found.mended.amendments) == changes
+    assert len(asked) <= changes  # of twelve, were every change followed up
 
 
 def test_elsewhere_asks_those_only_that_a_list_names(judged: list[str]) -> None:
