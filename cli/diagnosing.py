@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import codecs
-import gzip
 import io
 import sys
 import zlib
 from collections.abc import Iterator, Mapping
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
 import typer
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["explain_log"]
 
 _MOST_ANSWERS = 12
+_CHUNK = 1 << 16
 _REFUSED = {
     "model": "the error says what layer it is about; --set changes it",
     "query_len": "the engine chooses before there is a request",
@@ -128,13 +130,36 @@ def _read(file: str, vocabulary: Vocabulary) -> Log:
 
 def _lines(stream: io.BufferedIOBase) -> Iterator[str]:
     """Yields the lines of a log that may be compressed, or UTF-16 as some shells write files."""
-    whole = io.BufferedReader(cast("io.RawIOBase", stream), 1 << 16)
-    start = whole.peek(2)[:2]
-    source: Any = whole
-    if start == b"\x1f\x8b":
-        source = gzip.GzipFile(fileobj=whole)
-    encoding = "utf-16" if start in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8"
+    chunks = iter(partial(stream.read1, _CHUNK), b"")
+    first = next(chunks, b"")
+    chunks = chain([first], chunks)
+    if first.startswith(b"\x1f\x8b"):
+        chunks = _unpacked(chunks)
+        first = next(chunks, b"")
+        chunks = chain([first], chunks)
+    wide = first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    begun: list[str] = []  # of a line whose end is not there yet
+    for text in codecs.iterdecode(chunks, "utf-16" if wide else "utf-8-sig", "replace"):
+        *whole, rest = text.split("\n")
+        for line in whole:
+            yield "".join((*begun, line, "\n"))
+            begun.clear()
+        begun.append(rest)
+    yield "".join(begun)
+
+
+def _unpacked(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yields what gzip packed, piece by piece."""
+    unpack = zlib.decompressobj(wbits=31)
     try:
-        yield from io.TextIOWrapper(source, encoding, "replace")
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        for chunk in chunks:
+            left = chunk
+            while left:
+                if unpack.eof:  # another file follows
+                    unpack = zlib.decompressobj(wbits=31)
+                yield unpack.decompress(left, _CHUNK)
+                left = unpack.unused_data if unpack.eof else unpack.unconsumed_tail
+    except zlib.error as error:
         raise UsageError(f"the log is no whole gzip file: {error}") from None
+    if not unpack.eof:
+        raise UsageError("the log is no whole gzip file: its end is missing")

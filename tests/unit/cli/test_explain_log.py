@@ -65,7 +65,7 @@ def test_both_marks_are_shown(run: Run, tmp_path: Path) -> None:
 
 
 def test_it_reads_standard_input(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xff\xfe\0" + NONE.encode())))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\x80\xfe\0" + NONE.encode())))
     assert run("explain", "--log", "-", "--arch", "9.0").code == 3
 
 
