@@ -248,13 +248,13 @@ def test_another_manifest_may_answer(run: Run, tmp_path: Path, small: list[str])
 # -- size ----------------------------------------------------------------------------------------
 
 
-def test_a_log_of_twenty_megabytes_takes_seconds(run: Run, tmp_path: Path) -> None:
+def test_a_log_of_twenty_megabytes_takes_seconds_not_minutes(run: Run, tmp_path: Path) -> None:
     line = "INFO 11-29 10:00:00 [loggers.py:1] Engine 000: Avg prompt throughput: 1.0 tokens/s\n"
     text = line * (20_000_000 // len(line)) + NONE
     path = written(tmp_path, text)
     start = time.process_time()
     ran = run("explain", "--log", path, "--arch", "9.0", "--format", "json")
-    assert time.process_time() - start < 5
+    assert time.process_time() - start < 30
     found: Any = ran.json
     assert found["error"]["line"] == text.count("\n")
     assert json.dumps(found)

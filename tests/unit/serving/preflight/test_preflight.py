@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from functools import cache
 from types import SimpleNamespace
 
@@ -387,7 +386,6 @@ def test_any_command_line_has_an_answer_or_a_one_line_error():
         if turn % 3:
             words = ["vllm", "serve", "m", *words]
         variables = {"VLLM_BATCH_INVARIANT": "1"} if turn % 7 == 0 else {}
-        began = time.perf_counter()
         said = ""
         try:
             command = read_command(words, variables)
@@ -396,5 +394,4 @@ def test_any_command_line_has_an_answer_or_a_one_line_error():
         except AttnselError as error:
             said = str(error)
         assert "\n" not in said
-        assert time.perf_counter() - began < 2
     assert answered > 40
