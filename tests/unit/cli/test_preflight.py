@@ -297,7 +297,10 @@ class TestWrongUse:
             (("--gpu", "H200", "--manifest", "vllm-9", "--", *BAD.split()), "vllm-9"),
             (("--gpu", "H200", "--model", "nothing", "--", *BAD.split()), "no preset"),
             (("--gpu", "H200", "--", *BAD.split(), "--block-size"), "--block-size"),
-            (("--gpu", "H200", "--print", "--format", "json", "--", *BAD.split()), "give one"),
+            (
+                ("--gpu", "H200", "--print", "--format", "json", "--", *BAD.split()),
+                "do not go together",
+            ),
             (("--gpu", "H200", "--drafter", "x", "--", *BAD.split()), "no command has one"),
         ],
     )
