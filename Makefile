@@ -11,7 +11,7 @@ demo: .venv/installed
 	$(BIN)/attnsel resolve --gpu "RTX PRO 6000" --model glm-5.2-fp8 --set tp=8,pp=2 --query-len 3300
 
 test: .venv/installed-test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto
 
 check: .venv/installed-test  ## everything that CI and reviewers look at
 	$(BIN)/ruff format --check .
@@ -22,7 +22,7 @@ check: .venv/installed-test  ## everything that CI and reviewers look at
 	$(MAKE) coverage
 
 coverage: .venv/installed-test  ## domains, the definition and its paths must be covered branch by branch
-	$(BIN)/python -m pytest --cov --cov-report=term
+	$(BIN)/python -m pytest --numprocesses auto --cov --cov-report=term
 	$(BIN)/coverage report --include='*/selector/domains.py,*/selector/resolve.py,*/selector/paths.py' --fail-under=100
 
 fuzz: .venv/installed-test  ## 10,000 random commands and 10,000 logs: an answer or one line; SEED=2 gives others
