@@ -5,13 +5,13 @@ TORCH ?= torch==2.13.0
 BIN := .venv/bin
 
 RECORDED ?= $(firstword $(wildcard ../shared/oracle) tests/parity)
-.PHONY: demo test check coverage fuzz bench format models parity schemas readme build clean
+.PHONY: pairs demo test check coverage fuzz bench format models parity schemas readme build clean
 
 demo: .venv/installed
 	$(BIN)/attnsel resolve --gpu "RTX PRO 6000" --model glm-5.2-fp8 --set tp=8,pp=2 --query-len 3300
 
 test: .venv/installed-test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto
 
 check: .venv/installed-test  ## everything that CI and reviewers look at
 	$(BIN)/ruff format --check .
@@ -23,7 +23,7 @@ check: .venv/installed-test  ## everything that CI and reviewers look at
 	$(MAKE) coverage
 
 coverage: .venv/installed-test  ## domains, the definition and its paths must be covered branch by branch
-	$(BIN)/python -m pytest --cov --cov-report=term
+	$(BIN)/python -m pytest --numprocesses auto --cov --cov-report=term
 	$(BIN)/coverage report --include='*/selector/domains.py,*/selector/resolve.py,*/selector/paths.py' --fail-under=100
 
 fuzz: .venv/installed-test  ## 10,000 random commands and 10,000 logs: an answer or one line; SEED=2 gives others
@@ -39,6 +39,9 @@ format: .venv/installed-test
 
 models: .venv/installed  ## how many configs are read exactly, and which fields are missed
 	$(BIN)/python tools/score_models.py $(CORPUS) --misses
+
+pairs: .venv/installed-test  ## a million random questions, asked of plan and definition
+	$(BIN)/python -m tests.laws.pairs --seed $(or $(SEED),1)
 
 parity: .venv/installed-test  ## every recorded decision of vLLM, where they lie beside this; else the committed part
 	PYTHONPATH=. $(BIN)/python tools/parity.py $(RECORDED)

@@ -18,8 +18,8 @@ import pyarrow
 import pyarrow.parquet
 
 from selector import Selector
-from selector.plan.batch import TableReader, resolve_table
-from selector.rows import RowReader
+from selector.tables.batch import TableReader, resolve_table
+from selector.tables.rows import RowReader
 
 from .harness import Figure
 

@@ -1,4 +1,4 @@
-"""Measures and prints figures, each with an id, and writes them down with the machine and the date."""
+"""Measures figures, each with an id; prints them, and writes them down with machine and date."""
 
 from __future__ import annotations
 

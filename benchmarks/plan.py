@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Sequence
+from functools import partial
 
 from selector import Device, Facts, Layer, Request, Selector
 from selector.devices import find_device
@@ -37,9 +38,8 @@ def bound() -> list[Figure]:
         cells = Cells(one)
         for query_len, seq_len in REQUESTS:
             cells.resolve(query_len, seq_len)
-        resolve = cells.resolve
         what = f"cells.resolve, {name} on {gpu}"
-        nanoseconds = [median_of(lambda q=q, s=s: resolve(q, s)) for q, s in REQUESTS]
+        nanoseconds = [median_of(partial(cells.resolve, *lengths)) for lengths in REQUESTS]
         found.append(Figure(f"PLAN1{place}", what, max(nanoseconds), "ns", 300))
         naive = median_of(lambda one=one: one.resolve(100, 1000), number=20)
         found.append(Figure(f"PLAN2{place}", f"definition, {name} on {gpu}", naive / 1e3, "µs"))

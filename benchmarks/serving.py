@@ -22,10 +22,10 @@ from selector.devices import find_gpu
 from selector.errors import AttnselError
 from selector.models import load_model, presets
 from selector.report.preflight import preflight_json
-from selector.serving import read_command, split_line
-from selector.serving.diagnosis import diagnose
-from selector.serving.log import read_log
-from selector.serving.preflight import Engine, preflight
+from selector.serving.commands import read_command, split_line
+from selector.serving.diagnosis.answer import diagnose
+from selector.serving.logs.log import read_log
+from selector.serving.preflight.answer import Engine, preflight
 
 _SERVING = Path(__file__).parents[1] / "tests" / "unit" / "serving"
 _MANIFEST = "vllm-0.33.0"
@@ -44,7 +44,8 @@ class Timed(NamedTuple):
 
 
 def _lines() -> list[str]:
-    rows = map(json.loads, (_SERVING / "commands.jsonl").read_text("utf-8").splitlines())
+    text = (_SERVING / "commands" / "commands.jsonl").read_text("utf-8")
+    rows = map(json.loads, text.splitlines())
     return [row["line"] for row in rows if row.get("line")]
 
 
@@ -74,7 +75,7 @@ def _warm_commands() -> Iterator[Timed]:
 def _warm_logs() -> Iterator[Timed]:
     """Yields every log, and all of them in one."""
     selector = Selector.load(_MANIFEST)
-    texts = {path.name: path.read_text("utf-8") for path in sorted(_SERVING.glob("logs/*"))}
+    texts = {path.name: path.read_text("utf-8") for path in sorted(_SERVING.glob("logs/*.log"))}
     texts["all of them"] = "".join(texts.values())
     for name, text in texts.items():
         began = time.perf_counter()
@@ -115,7 +116,7 @@ def _main() -> None:
     for ended in dict.fromkeys(one.ended for one in commands):
         slowest = sorted((one for one in commands if one.ended == ended), key=lambda t: -t.took_s)
         _show("cold", list(_cold([one.arguments for one in slowest[:cold]], f"{ended}, slowest")))
-    files = sorted(str(path) for path in _SERVING.glob("logs/*"))
+    files = sorted(str(path) for path in _SERVING.glob("logs/*.log"))
     _show("cold", list(_cold([("explain", "--log", file) for file in files[:cold]], "explained")))
 
 

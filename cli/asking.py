@@ -17,7 +17,16 @@ if TYPE_CHECKING:
     from selector.manifest import Manifest
     from selector.values import Device, Facts, Layer, LayerGroup, Model, Policy, Request
 
-__all__ = ["Asked", "Flags", "UsageError", "ask_all", "layers_of", "read_settings"]
+__all__ = [
+    "Asked",
+    "Flags",
+    "UsageError",
+    "ask_all",
+    "device_here",
+    "layers_of",
+    "named_device",
+    "read_settings",
+]
 
 T = TypeVar("T")
 
@@ -74,7 +83,8 @@ def ask_all(flags: Flags) -> Asked:
     from selector.changes.case import Case, Inquiry, rarest_first
 
     request = _request(flags)
-    device, elsewhere = _device(flags)
+    named = named_device(flags.arch, flags.gpu)
+    device, elsewhere = named or device_here("--arch 12.0 or --arch cpu"), named is not None
     selector = Selector.load(flags.manifest, overlays=flags.overlay, as_claimed=flags.as_claimed)
     settings = read_settings(selector.manifest, flags.settings)
     probed = not elsewhere if flags.facts is None else flags.facts.value == "probe"
@@ -101,25 +111,39 @@ def _request(flags: Flags) -> Request:
     return Request(query, query if seq is None else seq)
 
 
-def _device(flags: Flags) -> tuple[Device, bool]:
-    """The device, and whether it is another machine's."""
+def named_device(arch: str | None, gpu: str | None) -> Device | None:
+    """The device that was named; ``None`` when none was.
+
+    Raises:
+        UnknownDeviceError: it is not known.
+        UsageError: both flags name one.
+    """
     from selector.devices import find_device, find_gpu
 
-    if flags.arch is not None and flags.gpu is not None:
+    if arch is not None and gpu is not None:
         raise UsageError("--arch and --gpu both name a device; give one of them")
-    if flags.arch is not None:
-        return find_device(flags.arch), True
-    if flags.gpu is not None:
-        return find_gpu(flags.gpu), True
+    if arch is not None:
+        return find_device(arch)
+    return None if gpu is None else find_gpu(gpu)
+
+
+def device_here(archs: str) -> Device:
+    """This machine's GPU.
+
+    Args:
+        archs: the ``--arch`` that an error offers.
+
+    Raises:
+        UnknownDeviceError: it has none.
+    """
     from backends.probe import probe_device
 
     device = probe_device()
     if device.platform == "cpu":
         raise UnknownDeviceError(
-            "no GPU is seen on this machine; say which to plan for: "
-            '--gpu "RTX PRO 6000", --arch 12.0 or --arch cpu'
+            f'no GPU is seen on this machine; say which to plan for: --gpu "RTX PRO 6000", {archs}'
         )
-    return device, False
+    return device
 
 
 def _facts(probed: bool, said: Mapping[str, str | bool | None]) -> Facts:

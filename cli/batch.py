@@ -19,8 +19,8 @@ from cli.progress import Progress
 from selector.errors import AttnselError
 
 if TYPE_CHECKING:
-    from selector.plan.batch import Answers
-    from selector.rows import RowReader
+    from selector.tables.batch import Answers
+    from selector.tables.rows import RowReader
     from selector.values import Model
 
 _CHUNK_ROWS = 4096
@@ -57,7 +57,7 @@ def batch(
     """
     from selector.binding import Selector
     from selector.devices import find_device
-    from selector.rows import RowReader
+    from selector.tables.rows import RowReader
 
     selector = Selector.load(manifest, overlays=overlay or (), as_claimed=as_claimed)
     default = find_device(arch) if arch else None
@@ -192,7 +192,7 @@ class JsonTable:
             yield arrow.RecordBatch.from_pylist(chunk, schema=schema)
 
     def _rows(self) -> Iterator[dict[str, Any]]:
-        from selector.answers import failed
+        from selector.tables.answers import failed
 
         for row in self._read():
             if isinstance(row, BadLine):
@@ -223,7 +223,7 @@ class ParquetTable:
 
     def lines(self) -> Iterator[str]:
         """Yields every row as a JSON object."""
-        from selector.answers import ANSWER_COLUMNS
+        from selector.tables.answers import ANSWER_COLUMNS
 
         for piece in self._pieces():
             said = [
@@ -236,7 +236,7 @@ class ParquetTable:
 
     def batches(self) -> Iterator[Any]:
         """Yields all rows as Arrow record batches; their own columns keep their types."""
-        from selector.answers import ANSWER_COLUMNS
+        from selector.tables.answers import ANSWER_COLUMNS
 
         arrow = _arrow()
         for piece in self._pieces():
@@ -247,14 +247,14 @@ class ParquetTable:
             yield arrow.RecordBatch.from_arrays([*own, *answers], names=names)
 
     def _kept(self, piece: Answers) -> Any:
-        from selector.rows import kept_name
+        from selector.tables.rows import kept_name
 
         names = piece.rows.schema.names
         return piece.rows.rename_columns([kept_name(name, names) for name in names])
 
     def _pieces(self) -> Iterator[Answers]:
         arrow = _arrow()
-        from selector.plan.batch import TableReader
+        from selector.tables.batch import TableReader
 
         table = TableReader(self.reader)
         with self.path.open("rb"):
@@ -324,7 +324,7 @@ def _write_parquet(table: Table, part: Path, out: Path) -> None:
 
 def _schema(arrow: Any, chunk: list[dict[str, Any]]) -> Any:
     """The columns of the first chunk; answers have fixed types, whatever the chunk holds."""
-    from selector.answers import ANSWER_COLUMNS
+    from selector.tables.answers import ANSWER_COLUMNS
 
     lists = dict.fromkeys(("candidates", "missing", "conditions"), arrow.list_(arrow.string()))
     numbers = dict.fromkeys(("num_decodes", "decode_threshold"), arrow.int64())

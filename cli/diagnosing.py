@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import codecs
+import io
 import sys
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+import zlib
+from collections.abc import Iterator, Mapping
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any, cast
 
 import typer
 
-from cli.asking import Flags, UsageError, read_settings
+from cli.asking import Flags, UsageError, named_device, read_settings
 from cli.exits import Exit
-from cli.options import Format
+from cli.options import ENGINE, Format
 from cli.terminal import note, places, show, show_json
 
 if TYPE_CHECKING:
     from selector.binding import Selector
     from selector.fields import Vocabulary
-    from selector.serving.diagnosis import Diagnosis
-    from selector.serving.log import Log
+    from selector.serving.diagnosis.answer import Diagnosis
+    from selector.serving.logs.log import Log
     from selector.values import Device
 
 __all__ = ["explain_log"]
 
-_MANIFEST = "vllm-0.33.0"
 _MOST_ANSWERS = 12
+_CHUNK = 1 << 16
 _REFUSED = {
     "model": "the error says what layer it is about; --set changes it",
     "query_len": "the engine chooses before there is a request",
@@ -54,8 +59,8 @@ def explain_log(file: str, parameters: Mapping[str, Any], form: Format) -> None:
         if parameters.get(name):
             raise UsageError(f"--{name.replace('_', '-')} does not go with --log: {why}")
     flags = Flags.of(parameters)
-    device = _device(flags)
-    selector = Selector.load(flags.manifest or _MANIFEST, overlays=flags.overlay)
+    device = named_device(flags.arch, flags.gpu)  # none: the log may say it
+    selector = Selector.load(flags.manifest or ENGINE, overlays=flags.overlay)
     log = _read(file, selector.manifest.vocabulary)
     own = _of_its_version(log, selector)
     other = selector if own is not None else None
@@ -75,7 +80,7 @@ def _of_its_version(log: Log, selector: Selector) -> Selector | None:
     """The selector of the log's own version, if a manifest of it is known here."""
     from selector.binding import Selector
     from selector.errors import AttnselError
-    from selector.serving.between import are_same, known_versions
+    from selector.serving.diagnosis.between import are_same, known_versions
 
     if log.version is None or are_same(log.version.text, selector.manifest.ref.version):
         return None
@@ -91,7 +96,7 @@ def _of_its_version(log: Log, selector: Selector) -> Selector | None:
 def _diagnose(
     log: Log, selector: Selector, other: Selector | None, device: Device | None, flags: Flags
 ) -> list[Diagnosis]:
-    from selector.serving.diagnosis import Given, diagnose
+    from selector.serving.diagnosis.answer import Given, diagnose
 
     if not log.errors:
         raise UsageError(_nothing_found(log))
@@ -113,22 +118,48 @@ def _nothing_found(log: Log) -> str:
     return f"line {first.line:,} is not understood{others}: {first.text}; {looked}"
 
 
-def _device(flags: Flags) -> Device | None:
-    """The device that was given; none: the log may say it."""
-    from selector.devices import find_device, find_gpu
-
-    if flags.arch is not None and flags.gpu is not None:
-        raise UsageError("--arch and --gpu both name a device; give one of them")
-    if flags.arch is not None:
-        return find_device(flags.arch)
-    return None if flags.gpu is None else find_gpu(flags.gpu)
-
-
 def _read(file: str, vocabulary: Vocabulary) -> Log:
     """What the log says; bytes that are no text are passed by."""
-    from selector.serving.log import read_log
+    from selector.serving.logs.log import read_log
 
     if file == "-":
-        return read_log((raw.decode("utf-8", "replace") for raw in sys.stdin.buffer), vocabulary)
-    with open(file, encoding="utf-8", errors="replace") as lines:
-        return read_log(lines, vocabulary)
+        return read_log(_lines(cast("io.BufferedIOBase", sys.stdin.buffer)), vocabulary)
+    with open(file, "rb") as stream:
+        return read_log(_lines(stream), vocabulary)
+
+
+def _lines(stream: io.BufferedIOBase) -> Iterator[str]:
+    """Yields the lines of a log that may be compressed, or UTF-16 as some shells write files."""
+    chunks = iter(partial(stream.read1, _CHUNK), b"")
+    first = next(chunks, b"")
+    chunks = chain([first], chunks)
+    if first.startswith(b"\x1f\x8b"):
+        chunks = _unpacked(chunks)
+        first = next(chunks, b"")
+        chunks = chain([first], chunks)
+    wide = first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    begun: list[str] = []  # of a line whose end is not there yet
+    for text in codecs.iterdecode(chunks, "utf-16" if wide else "utf-8-sig", "replace"):
+        *whole, rest = text.split("\n")
+        for line in whole:
+            yield "".join((*begun, line, "\n"))
+            begun.clear()
+        begun.append(rest)
+    yield "".join(begun)
+
+
+def _unpacked(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yields what gzip packed, piece by piece."""
+    unpack = zlib.decompressobj(wbits=31)
+    try:
+        for chunk in chunks:
+            left = chunk
+            while left:
+                if unpack.eof:  # another file follows
+                    unpack = zlib.decompressobj(wbits=31)
+                yield unpack.decompress(left, _CHUNK)
+                left = unpack.unused_data if unpack.eof else unpack.unconsumed_tail
+    except zlib.error as error:
+        raise UsageError(f"the log is no whole gzip file: {error}") from None
+    if not unpack.eof:
+        raise UsageError("the log is no whole gzip file: its end is missing")

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 __all__ = [
+    "ENGINE",
     "Arch",
     "AsClaimed",
     "BackendName",
@@ -27,6 +28,10 @@ __all__ = [
     "SeqLen",
     "Settings",
 ]
+
+
+ENGINE = "vllm-0.33.0"
+"""The manifest that answers for an engine's command or log, when none is named."""
 
 
 class Format(StrEnum):

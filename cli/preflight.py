@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cli.asking import UsageError, device_here, named_device
 from cli.exits import Exit
 from cli.options import (
+    ENGINE,
     Arch,
     Format,
     FormatOption,
@@ -20,20 +22,13 @@ from cli.options import (
 from selector.errors import AttnselError, UnknownModelError
 
 if TYPE_CHECKING:
-    from selector.serving import Command
-    from selector.serving.preflight import Preflight
-    from selector.values import Device, Model
+    from selector.serving.commands import Command
+    from selector.serving.preflight.answer import Preflight
+    from selector.values import Model
 
 __all__ = ["preflight"]
 
 _LONGEST = 1 << 22
-_MOST_LINES = 10_000
-
-
-class _UsageError(AttnselError, ValueError):
-    """Flags that do not go together, or a file that cannot be read."""
-
-    code = "USAGE"
 
 
 def preflight(
@@ -48,7 +43,7 @@ def preflight(
             help="The engine's manifest.",
             autocompletion=complete_manifest,
         ),
-    ] = "vllm-0.33.0",
+    ] = ENGINE,
     arch: Arch = None,
     gpu: Gpu = None,
     model: ModelOption = None,
@@ -77,13 +72,17 @@ def preflight(
 
     Example: attnsel preflight --gpu A100 -- vllm serve openai/gpt-oss-120b --kv-cache-dtype fp8
     """
-    from selector.serving.preflight import Engine
-    from selector.serving.preflight import preflight as look_ahead
+    from selector.serving.preflight.answer import Engine
+    from selector.serving.preflight.answer import preflight as look_ahead
 
-    device = _device(gpu, arch)
+    if only_print and form is Format.JSON:
+        raise UsageError("--print and --format json do not go together: the JSON has the command")
+    device = named_device(arch, gpu) or device_here("--arch 12.0")
     commands = [*_read_words(command or []), *_read_file(file), *_read_container(container)]
     if not commands:
-        raise _UsageError("say which command: -- vllm serve MODEL …, --file FILE, --container FILE")
+        raise UsageError("say which command: -- vllm serve MODEL …, --file FILE, --container FILE")
+    if drafter is not None and all(one.speculative is None for _, one in commands):
+        raise UsageError("--drafter goes with a speculative config, and no command has one")
     engine = Engine.load(manifest)
     models = _Models(model, drafter)
     found = []
@@ -116,45 +115,21 @@ def _show(found: Sequence[Preflight], form: Format, only_print: bool) -> None:
             show(preflight_lines(one, where))
 
 
-def _device(gpu: str | None, arch: str | None) -> Device:
-    """The device that was named; this machine's when none was."""
-    from selector.devices import find_device, find_gpu
-
-    if gpu is not None and arch is not None:
-        raise _UsageError("--arch and --gpu both name a device; give one of them")
-    if gpu is not None:
-        return find_gpu(gpu)
-    if arch is not None:
-        return find_device(arch)
-    from backends.probe import probe_device
-
-    device = probe_device()
-    if device.platform == "cpu":
-        raise _UsageError(
-            'no GPU is seen on this machine; say which to plan for: --gpu "RTX PRO 6000", '
-            "--arch 12.0"
-        )
-    return device
-
-
 # -- commands ------------------------------------------------------------------------------------
 
 
 def _read_words(words: Sequence[str]) -> Iterator[tuple[str, Command]]:
     """Yields the commands on the command line, and what to put before an error of theirs."""
-    from selector.serving import read_command, split_line
+    from selector.serving.commands import read_command
+    from selector.serving.commands.several import split_words
 
-    for part in _split(words):
-        if len(part) == 1 and " " in part[0]:  # a whole line, quoted
-            variables, argv = split_line(part[0])
-        else:
-            variables, argv = _assigned(part)
+    for variables, argv in split_words(words):
         yield "", _with_config(read_command(argv, variables))
 
 
 def _with_config(command: Command) -> Command:
     """The command with the config file that it names, where that is here."""
-    from selector.serving.configfile import read_config_file
+    from selector.serving.commands.configfile import read_config_file
 
     name = command.config_file
     if name is None:
@@ -183,79 +158,27 @@ def _unread(command: Command, why: str) -> Command:
     return msgspec.structs.replace(command, notes=tuple(notes))
 
 
-def _split(words: Sequence[str]) -> Iterator[list[str]]:
-    """Yields the words between ``--``; a wrapper's own ``--`` stays inside."""
-    from selector.serving.errors import CommandError
-    from selector.serving.launch import find_serve
-
-    part: list[str] = []
-    for word in words:
-        if word != "--":
-            part.append(word)
-            continue
-        try:
-            serves = find_serve(_assigned(part)[1]) is not None
-        except CommandError:
-            serves = True
-        if serves or not part or (len(part) == 1 and " " in part[0]):
-            if part:
-                yield part
-            part = []
-        else:
-            part.append(word)
-    if part:
-        yield part
-
-
-def _assigned(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """The variables before the first word that sets none, and the words from there on."""
-    variables: dict[str, str] = {}
-    for index, word in enumerate(words):
-        name, equals, value = word.partition("=")
-        if not equals or not name.isidentifier():
-            return variables, list(words[index:])
-        variables[name] = value
-    return variables, []
-
-
 def _read_file(name: str | None) -> Iterator[tuple[str, Command]]:
-    """Yields the commands of a file; a backslash at the end of a line continues it."""
+    """Yields the commands of a file, one a line."""
     if name is None:
         return
-    from selector.serving import CommandError, read_command, split_line
+    from selector.serving.commands import CommandError, read_command, split_line
+    from selector.serving.commands.several import split_file
 
-    for number, text in _lines(_text(name)):
-        where = f"{_shown(name)}:{number}: "
-        try:
+    where = f"{_shown(name)}: "
+    try:
+        for number, text in split_file(_text(name)):
+            where = f"{_shown(name)}:{number}: "
             variables, argv = split_line(text)
             yield where, _with_config(read_command(argv, variables))
-        except CommandError as error:
-            raise CommandError(f"{where}{error}") from None
-
-
-def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yields each line that holds a command, with the number of its first."""
-    lines = text.splitlines()
-    if len(lines) > _MOST_LINES:
-        raise _UsageError(f"{len(lines):,} lines are too many; at most {_MOST_LINES:,}")
-    started, held = 0, ""
-    for number, one in enumerate(lines, 1):
-        if not held:
-            started = number
-        if one.endswith("\\") and not one.lstrip().startswith("#"):
-            held += one[:-1] + " "
-            continue
-        whole, held = held + one, ""
-        if whole.strip() and not whole.lstrip().startswith("#"):
-            yield started, whole
-    if held.strip():
-        yield started, held
+    except CommandError as error:
+        raise CommandError(f"{where}{error}") from None
 
 
 def _read_container(name: str | None) -> Iterable[tuple[str, Command]]:
     if name is None:
         return []
-    from selector.serving import CommandError, read_container
+    from selector.serving.commands import CommandError, read_container
 
     where = f"{_shown(name)}: "
     try:
@@ -283,11 +206,11 @@ def _text(name: str) -> str:
 
     data = sys.stdin.buffer.read(_LONGEST + 1) if name == "-" else _bytes(name)
     if len(data) > _LONGEST:
-        raise _UsageError(f"{_shown(name)}: longer than {_LONGEST:,} bytes; split it")
+        raise UsageError(f"{_shown(name)}: longer than {_LONGEST:,} bytes; split it")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise _UsageError(f"{_shown(name)}: not UTF-8 text at byte {error.start:,}") from None
+        raise UsageError(f"{_shown(name)}: not UTF-8 text at byte {error.start:,}") from None
 
 
 def _bytes(name: str) -> bytes:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from selector.asking import ask, check_facts, check_space
+from selector.asking import ask, check_facts, check_space, with_request
 from selector.devices import find_device, note_on
+from selector.judge import judge
 from selector.manifest import Manifest
 from selector.resolve import Route, resolve, resolve_batch, routes_of
 from selector.resources import DEFAULT_MANIFEST, manifest_path, resource
 from selector.rules import Question
-from selector.values import Device, Facts, Layer, Policy, Request, Resolution
+from selector.values import Device, Facts, Layer, Phase, Policy, Request, Resolution, Verdict
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -133,16 +134,47 @@ class Bound:
         """
         return self.resolve_one(Request(query_len, seq_len, speculative_tokens))
 
-    def resolve_one(self, request: Request) -> Resolution:
+    def resolve_one(self, request: Request, *, brief: bool = False) -> Resolution:
         """The same, for a request that is already one.
+
+        Args:
+            request: the lengths.
+            brief: leave out the candidates that are never chosen; the choices are the same.
 
         Raises:
             UnknownBackendError: the policy names a backend that is not in the manifest.
         """
         answer = resolve(
-            self.manifest, self.device, self.question, self.facts, request, self.policy
+            self.manifest,
+            self.device,
+            self.question,
+            self.facts,
+            request,
+            self.policy,
+            brief=brief,
         )
         return note_on(answer)
+
+    def asked(self, request: Request) -> Question:
+        """The question with a request's lengths."""
+        return with_request(self.manifest, self.question, request)
+
+    def judge(
+        self, backend: str, request: Request, policy: Policy | None = None
+    ) -> Mapping[Phase, Verdict]:
+        """What one backend says in each phase, by itself: not whether it would be chosen.
+
+        Args:
+            backend: its name.
+            request: the lengths.
+            policy: what to deny instead of what was bound.
+
+        Raises:
+            UnknownBackendError: the backend is not in the manifest.
+        """
+        entry = self.manifest.entry(backend)
+        said = self.policy if policy is None else policy
+        return judge(self.manifest, entry, self.asked(request), self.facts, said)
 
     def resolve_batch(self, requests: Sequence[Request]) -> tuple[Resolution, ...]:
         """The resolutions of requests that run together, in order; lengths must be known.

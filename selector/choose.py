@@ -29,7 +29,7 @@ from selector.values import (
     Verdict,
 )
 
-__all__ = ["choose", "dense_backend"]
+__all__ = ["choosable", "choose", "dense_backend"]
 
 _USABLE = (Outcome.ELIGIBLE, Outcome.CONDITIONAL)
 _NOTHING = Choice(None)
@@ -216,6 +216,16 @@ def _orders(
     return FirstMatch(tuple(lists)).matches(asked)
 
 
+def choosable(manifest: Manifest, asked: Question, policy: Policy) -> frozenset[str]:
+    """The entries that a list names which can be the first to hold, or that are forced."""
+    return frozenset(
+        name
+        for phase in Phase
+        for match in _orders(manifest, asked, policy, phase)
+        for name in match.rule.result
+    )
+
+
 def dense_backend(
     manifest: Manifest, asked: Question, facts: Facts, policy: Policy
 ) -> tuple[Answer, str | None]:
@@ -339,11 +349,12 @@ def _refuse_others(judged: Judged, pairs: _Pairs, decode: str, prefills: _Lists)
     """Marks prefills that clash with the decode choice, and decodes that no prefill goes with."""
     paired = _has_partner(decode, prefills, pairs) is Answer.YES
     for name, verdicts in judged.items():
-        for phase, clashes in (
-            (Phase.PREFILL, pairs.agree(name, decode) is Answer.NO),
-            (Phase.DECODE, paired and _has_partner(name, prefills, pairs) is Answer.NO),
-        ):
-            if clashes and verdicts[phase].outcome in _USABLE:
+        for phase in (p for p in Phase if verdicts[p].outcome in _USABLE):
+            if phase is Phase.PREFILL:
+                clashes = pairs.agree(name, decode) is Answer.NO
+            else:
+                clashes = paired and _has_partner(name, prefills, pairs) is Answer.NO
+            if clashes:
                 prefill = name if phase is Phase.PREFILL else next(_options(prefills)).name
                 other = decode if phase is Phase.PREFILL else name
                 rejection = pairs.rejection(prefill, other, phase)

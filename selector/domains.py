@@ -388,6 +388,11 @@ class Domain(msgspec.Struct, frozen=True, eq=False):
     def __ne__(self, other: object) -> bool:  # a Struct's own compares identity
         return not self == other
 
+    def __repr__(self) -> str:
+        names = ", ".join(sorted(map(repr, self.names)))
+        but = ", all_names_but=True" if self.all_names_but else ""
+        return f"Domain({self.spans!r}, {{{names}}}{but})"
+
     def __hash__(self) -> int:  # of members, not of spelling
         return hash((self.names, self.all_names_but, *(self.admits(n) for n in (1, 64, 900))))
 

@@ -36,11 +36,18 @@ Judged = dict[str, dict[Phase, Verdict]]
 """Entry → phase → verdict."""
 
 
-def judge_all(manifest: Manifest, asked: Question, facts: Facts, policy: Policy) -> Judged:
-    """Every entry's verdict in every phase."""
+def judge_all(
+    manifest: Manifest,
+    asked: Question,
+    facts: Facts,
+    policy: Policy,
+    names: frozenset[str] | None = None,
+) -> Judged:
+    """The verdict in every phase of every entry, or of those with the names."""
     return {
         entry.name: judge(manifest, entry, asked, facts, policy)
         for entry in manifest.entries.values()
+        if names is None or entry.name in names
     }
 
 

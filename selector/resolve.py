@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from selector.asking import BatchTotals, with_batch, with_request
-from selector.choose import choose
+from selector.choose import choosable, choose
 from selector.domains import Domain, Value
 from selector.errors import ContradictionError
 from selector.fields import REQUEST_FIELDS, show
@@ -51,6 +51,8 @@ def resolve(
     facts: Facts,
     request: Request,
     policy: Policy,
+    *,
+    brief: bool = False,
 ) -> Resolution:
     """The resolution of one request, alone in its batch.
 
@@ -62,6 +64,7 @@ def resolve(
         facts: versions, for ``requires``.
         request: the lengths.
         policy: what the caller denies or forces.
+        brief: leave out the candidates that no list names: they are never chosen.
 
     Raises:
         UnknownBackendError: the policy names a backend that is not in the manifest.
@@ -69,7 +72,8 @@ def resolve(
     for name in policy.deny:
         manifest.entry(name)
     asked = with_request(manifest, question, request)
-    judged = judge_all(manifest, asked, facts, policy)
+    names = choosable(manifest, asked, policy) if brief else None
+    judged = judge_all(manifest, asked, facts, policy, names)
     chosen = choose(manifest, asked, judged, policy)
     return answer(manifest, device, asked, request, chosen, judged, facts, policy)
 
@@ -304,6 +308,7 @@ def answer(
                 e.name, e.position, judged[e.name][Phase.PREFILL], judged[e.name][Phase.DECODE]
             )
             for e in manifest.entries.values()
+            if e.name in judged
         ),
     )
 

@@ -16,12 +16,14 @@ from hashlib import sha256
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import msgspec
 
 from selector.fields import BUILTIN, Field, Vocabulary
+from selector.manifest import Entry, Manifest, PhaseSpec
 from selector.resources import packaged, resource
+from selector.values import Phase
 
 __all__ = ["fetch", "keep", "key_of"]
 
@@ -52,7 +54,7 @@ def fetch(key: str, kind: type[T]) -> T | None:
             data = stream.read(_READ_AT_ONCE)
         with _no_collection():
             found: T = _decoder(kind).decode(data)
-            return found
+        return cast("T", _shared(found)) if isinstance(found, Manifest) else found
     except (OSError, msgspec.MsgspecError):
         return None
 
@@ -112,6 +114,24 @@ def _restored(kind: type, plain: object) -> object:
     if kind is Vocabulary:
         return Vocabulary(msgspec.convert(plain, list[Field]))
     raise NotImplementedError(kind)
+
+
+def _shared(manifest: Manifest) -> Manifest:
+    """The manifest with what phases state alike held once, as it was: that is judged once."""
+    entries = {name: _shared_entry(entry) for name, entry in manifest.entries.items()}
+    return msgspec.structs.replace(manifest, entries=MappingProxyType(entries))
+
+
+def _shared_entry(entry: Entry) -> Entry:
+    phases: dict[Phase, PhaseSpec] = {}
+    for phase, spec in entry.phases.items():
+        for other in phases.values():
+            if other.constraints == spec.constraints:
+                spec = msgspec.structs.replace(spec, constraints=other.constraints)
+        if spec.accepts == entry.accepts:
+            spec = msgspec.structs.replace(spec, accepts=entry.accepts)
+        phases[phase] = spec
+    return msgspec.structs.replace(entry, phases=MappingProxyType(phases))
 
 
 @contextlib.contextmanager

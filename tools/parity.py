@@ -27,8 +27,8 @@ from selector.binding import Bound, Selector
 from selector.choose import choose, dense_backend
 from selector.judge import Judged, judge
 from selector.manifest import Entry, Manifest
-from selector.rows import RowReader
 from selector.rules import Answer, Question
+from selector.tables.rows import RowReader
 from selector.values import Outcome, Phase, Policy, Request, Verdict
 
 ROOT = Path(__file__).parent.parent

@@ -1,7 +1,7 @@
 """Codes for the reasons that recorded decisions of vLLM 0.33.0 give, strictly.
 
-The sentences are told apart in :mod:`selector.serving.reasons`, for logs of any version; here a
-sentence that nobody knows is an error.
+The sentences are told apart in :mod:`selector.serving.logs.reasons`, for logs of any version; here
+a sentence that nobody knows is an error.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from functools import cache
 
-from selector.serving import reasons
+from selector.serving.logs import reasons
 
 
 @cache

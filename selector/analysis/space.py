@@ -87,8 +87,8 @@ class Space:
             told = (term[name] for term in self.terms if term and name in term)
             new = (values.nearest(1) for values in told if (values & known).is_empty())
             return known | Domain.of(ABSENT, *(one for one in new if one is not None))
-        known = (manifest.vocabulary.universes for manifest in self.manifests)
-        found = [universes[name] for universes in known if name in universes]
+        words = (manifest.vocabulary.universes for manifest in self.manifests)
+        found = [universes[name] for universes in words if name in universes]
         return reduce(and_, found) if found else _EITHER  # a relation or a requirement
 
     def _consistent(self, rules: Rules) -> Rules:

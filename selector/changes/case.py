@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from selector.binding import Selector
+from selector.binding import Bound, Selector
 from selector.domains import Value
 from selector.manifest import Manifest, Priority
 from selector.values import (
@@ -57,21 +57,24 @@ class Inquiry(msgspec.Struct, frozen=True):
     request: Request = Request()
     closed_world: bool = False
 
-    def resolve(self, selector: Selector) -> Resolution:
-        """The answer.
+    def bind(self, selector: Selector) -> Bound:
+        """The manifest, bound to everything but the request.
+
+        Raises:
+            ContradictionError: no such layer can exist.
+        """
+        return selector.bind(
+            self.device, self.layer, self.facts, self.policy, closed_world=self.closed_world
+        )
+
+    def resolve(self, selector: Selector, *, brief: bool = False) -> Resolution:
+        """The answer; a brief one leaves out the candidates that are never chosen.
 
         Raises:
             ContradictionError: no such layer can exist.
             UnknownBackendError: the policy names a backend that is not in the manifest.
         """
-        bound = selector.bind(
-            self.device, self.layer, self.facts, self.policy, closed_world=self.closed_world
-        )
-        return bound.resolve(
-            self.request.query_len,
-            self.request.seq_len,
-            speculative_tokens=self.request.speculative_tokens,
-        )
+        return self.bind(selector).resolve_one(self.request, brief=brief)
 
     def with_field(self, name: str, value: Value) -> Inquiry:
         """The same inquiry with one field of the layer changed."""

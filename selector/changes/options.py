@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from selector.asking import with_request
-from selector.binding import Selector
+from selector.binding import Bound
 from selector.changes.case import Inquiry, Shard
 from selector.domains import EMPTY, Domain, Value
 from selector.fields import BUILTIN, Field, show
@@ -18,13 +17,13 @@ from selector.manifest import Entry, Manifest
 from selector.rules import Answer, Constraint, FirstMatch, Question, Test, inputs_of
 from selector.values import Code, Layer, Phase, Rejection, Request
 
-__all__ = ["Kind", "Option", "immovable", "options"]
+__all__ = ["FIXED", "Kind", "Option", "immovable", "options"]
 
 
 _MOST_VALUES = 5
 _TENSOR_PARALLEL = (1, 2, 4, 8, 16, 32)
 
-_FIXED = frozenset({"platform", "capability", "mla", "sparse", "attn_type"})
+FIXED = frozenset({"platform", "capability", "mla", "sparse", "attn_type"})
 """Fields that make it another device or another kind of layer."""
 
 _SETTINGS = frozenset(
@@ -76,33 +75,39 @@ def immovable(rejection: Rejection, manifest: Manifest, inquiry: Inquiry) -> boo
         return rejection.reason not in inquiry.policy.deny.values()
     if rejection.code in (Code.PHASE, Code.PINNED, Code.JOINT):
         return True
-    return rejection.field is not None and inputs_of(rejection.field, manifest.derive) <= _FIXED
+    return rejection.field is not None and inputs_of(rejection.field, manifest.derive) <= FIXED
 
 
 def options(
-    selector: Selector,
+    bound: Bound,
     inquiry: Inquiry,
     entry: Entry,
     phase: Phase,
     rejection: Rejection,
     shard: Shard | None,
 ) -> tuple[Option, ...]:
-    """Changes that may mend a rejection, nearest first; each must still be tried."""
-    manifest = selector.manifest
+    """Changes of an inquiry that may mend a rejection, nearest first; each must still be tried.
+
+    Args:
+        bound: what the inquiry is about.
+        inquiry: what was asked.
+        entry: who refuses.
+        phase: in which phase.
+        rejection: why.
+        shard: the layer for another tensor-parallel size.
+    """
+    manifest = bound.manifest
     if immovable(rejection, manifest, inquiry):
         return ()
     if rejection.code == Code.DENIED:
         return (_allow(entry.name),)
     if rejection.field in manifest.facts:
         return tuple(_installs(rejection, manifest))
-    bound = selector.bind(
-        inquiry.device, inquiry.layer, inquiry.facts, closed_world=inquiry.closed_world
-    )
-    asked = with_request(manifest, bound.question, inquiry.request)
+    asked = bound.asked(inquiry.request)
     found: dict[tuple[str, str], Option] = {}
     wanted = _wanted(entry, phase, rejection, asked)
     for name, domain in _underlying(wanted, manifest.derive, asked):
-        if name not in _FIXED and name not in manifest.facts:
+        if name not in FIXED and name not in manifest.facts:
             for option in _set(name, domain, asked, shard):
                 found.setdefault((option.field, option.after), option)
     return tuple(found.values())

@@ -7,14 +7,13 @@ model as it is, then those with the fewest changes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import cached_property
+from collections.abc import Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from types import MappingProxyType
 
 import msgspec
 
-from selector.binding import Selector
+from selector.binding import Bound, Selector
 from selector.changes.case import (
     USABLE,
     Case,
@@ -22,12 +21,35 @@ from selector.changes.case import (
     choice_of,
     verdict_of,
 )
-from selector.changes.options import Kind, Option, immovable, options
+from selector.changes.options import FIXED, Kind, Option, immovable, options
 from selector.devices import known_capabilities
 from selector.errors import AttnselError
-from selector.values import Candidate, Code, Device, Phase, Policy, Position, Rejection, Resolution
+from selector.manifest import PhaseSpec
+from selector.rules import Answer, Question
+from selector.values import (
+    Candidate,
+    Code,
+    Device,
+    Phase,
+    Policy,
+    Position,
+    Rejection,
+    Resolution,
+    Verdict,
+)
 
-__all__ = ["Change", "Kind", "Prospect", "Remedy", "Way", "elsewhere", "remedy", "unforced", "ways"]
+__all__ = [
+    "Change",
+    "Kind",
+    "Prospect",
+    "Remedy",
+    "Way",
+    "elsewhere",
+    "remedy",
+    "unforced",
+    "ways",
+    "within_reach",
+]
 
 _MOST_CHANGES = 4
 _MOST_TRIES = 80
@@ -112,12 +134,49 @@ class Remedy(msgspec.Struct, frozen=True):
 
 def ways(case: Case, selector: Selector) -> list[Way]:
     """How far every candidate is that is refused in a phase the layer needs; nearest first."""
+    known = _Known(selector)
     found = [
-        _Search(case, selector, candidate).way()
+        _Search(case, known, candidate).way()
         for candidate in case.resolution.candidates
         if _refused(case.resolution, candidate)
     ]
     return sorted(found, key=lambda way: way.prospect.distance)
+
+
+def within_reach(case: Case, selector: Selector) -> Case:
+    """The case with every entry as it judges by itself, but for those that no change helps."""
+    inquiry = case.inquiry
+    bound = inquiry.bind(selector)
+    asked = bound.asked(inquiry.request)
+    candidates = []
+    for entry in selector.manifest.entries.values():
+        if all(_never(spec, asked, inquiry) for spec in entry.phases.values()):
+            continue
+        verdicts = bound.judge(entry.name, inquiry.request)
+        prefill, decode = verdicts[Phase.PREFILL], verdicts[Phase.DECODE]
+        candidates.append(Candidate(entry.name, entry.position, prefill, decode))
+    answer = msgspec.structs.replace(case.resolution, candidates=tuple(candidates))
+    return msgspec.structs.replace(case, resolution=answer)
+
+
+def _never(spec: PhaseSpec, asked: Question, inquiry: Inquiry) -> bool:
+    """Whether a set that is the same for all questions refuses what nobody can change."""
+    return any(
+        _is_same_for_all(spec, name, inquiry)
+        and spec.accepts[name].rules[0].result.answer(asked) is Answer.NO
+        for name in FIXED
+    )
+
+
+def _is_same_for_all(spec: PhaseSpec, name: str, inquiry: Inquiry) -> bool:
+    """Whether one set of a field is accepted, whatever else is asked.
+
+    A field that the layer does not state can follow from others, which can be changed.
+    """
+    accepted = spec.accepts.get(name)
+    if accepted is None or len(accepted.rules) > 1 or accepted.reads != (name,):
+        return False
+    return name in ("platform", "capability") or name in inquiry.layer.fields
 
 
 def _refused(resolution: Resolution, candidate: Candidate) -> bool:
@@ -138,7 +197,7 @@ def remedy(case: Case, selector: Selector, found: Sequence[Way]) -> Remedy | Non
         if not way.prospect.changes or (case.model and way.prospect.touches_model):
             continue
         try:
-            answer = way.inquiry.resolve(selector)
+            answer = way.inquiry.resolve(selector, brief=True)
         except AttnselError:
             continue
         if answer.missing:
@@ -153,19 +212,23 @@ def unforced(case: Case, selector: Selector) -> dict[Phase, str] | None:
     policy = case.inquiry.policy
     if policy == Policy(policy.deny) or not case.resolution.missing:
         return None
-    answer = msgspec.structs.replace(case.inquiry, policy=Policy(policy.deny)).resolve(selector)
+    free = msgspec.structs.replace(case.inquiry, policy=Policy(policy.deny))
+    answer = free.resolve(selector, brief=True)
     if answer.missing:
         return None
     return {phase: str(choice_of(answer, phase).backend) for phase in answer.needed}
 
 
-def elsewhere(case: Case, selector: Selector) -> tuple[str, ...]:
-    """The architectures on which the same question has an answer."""
+def elsewhere(
+    case: Case, selector: Selector, archs: Sequence[str] | None = None
+) -> tuple[str, ...]:
+    """The architectures, all or of those named, on which the same question has an answer."""
     found: list[str] = []
-    for arch in (*known_capabilities(), "cpu"):
+    for arch in (*known_capabilities(), "cpu") if archs is None else archs:
         device = Device("cpu") if arch == "cpu" else Device("cuda", arch)
+        there = msgspec.structs.replace(case.inquiry, device=device)
         try:
-            answer = msgspec.structs.replace(case.inquiry, device=device).resolve(selector)
+            answer = there.resolve(selector, brief=True)
         except AttnselError:
             continue
         if not answer.missing:
@@ -190,18 +253,37 @@ class _Step(msgspec.Struct, frozen=True):
 _Queued = tuple[int, int, int, int, tuple[_Step, ...], Inquiry]
 
 
+class _Known:
+    """What inquiries are about, each worked out once: candidates are offered the same changes."""
+
+    def __init__(self, selector: Selector) -> None:
+        self.manifest = selector.manifest
+        self._selector = selector
+        self._bound: dict[object, Bound | None] = {}
+
+    def bound(self, inquiry: Inquiry) -> Bound | None:
+        """What an inquiry is about, without its policy; ``None``: no such layer can exist."""
+        values = (*inquiry.layer.fields.items(), *inquiry.facts.values.items())
+        key = frozenset((name, type(value), value) for name, value in values)
+        if key not in self._bound:
+            free = msgspec.structs.replace(inquiry, policy=Policy())
+            try:
+                self._bound[key] = free.bind(self._selector)
+            except AttnselError:
+                self._bound[key] = None
+        return self._bound[key]
+
+
 class _Search:
     """Looks for the fewest changes that make one candidate usable."""
 
-    def __init__(self, case: Case, selector: Selector, candidate: Candidate) -> None:
-        manifest = selector.manifest
+    def __init__(self, case: Case, known: _Known, candidate: Candidate) -> None:
         self.case = case
+        self.known = known
         self.candidate = candidate
-        self.entry = manifest.entries[candidate.backend]
+        self.entry = known.manifest.entries[candidate.backend]
         self.needed = case.resolution.needed
-        alone = MappingProxyType({self.entry.name: self.entry})
-        self.selector = Selector(msgspec.structs.replace(manifest, entries=alone, priorities=()))
-        self.start = self._forced(case.inquiry)
+        self.start = self._own(case.inquiry)
 
     def way(self) -> Way:
         """The prospect in all phases it serves, else in one of them, else what is in the way."""
@@ -213,16 +295,10 @@ class _Search:
                 return self._way(steps, goal, tuple(p for p in served if p not in goal))
         return self._way((), (), self.needed)
 
-    @cached_property
-    def _at_start(self) -> Resolution:
-        """The answer before any change, which every goal begins with."""
-        return self.start.resolve(self.selector)
-
-    def _forced(self, inquiry: Inquiry) -> Inquiry:
+    def _own(self, inquiry: Inquiry) -> Inquiry:
         """The inquiry about this entry alone; denials of others do not concern it."""
         deny = {n: why for n, why in inquiry.policy.deny.items() if n == self.entry.name}
-        policy = Policy(deny=MappingProxyType(deny), backend=self.entry.name)
-        return msgspec.structs.replace(inquiry, policy=policy)
+        return msgspec.structs.replace(inquiry, policy=Policy(deny=MappingProxyType(deny)))
 
     def _way(
         self, steps: tuple[_Step, ...], goal: tuple[Phase, ...], refused: tuple[Phase, ...]
@@ -246,7 +322,7 @@ class _Search:
             for phase in phases
             for rejection in verdict_of(self.candidate, phase).rejections
         ]
-        fixed = [r for r in said if immovable(r, self.selector.manifest, self.case.inquiry)]
+        fixed = [r for r in said if immovable(r, self.known.manifest, self.case.inquiry)]
         return tuple(dict.fromkeys(fixed or said))
 
     def _search(self, goal: tuple[Phase, ...]) -> tuple[_Step, ...] | None:
@@ -277,17 +353,12 @@ class _Search:
         return None
 
     def _is_final(self, phase: Phase, rejection: Rejection) -> bool:
-        """Whether a set that is the same for all questions refuses what nobody can change.
-
-        A field that the layer does not state can follow from others, which can be changed.
-        """
+        """Whether a set that is the same for all questions refuses what nobody can change."""
         name = rejection.field or ""
-        accepted = self.entry.phases[phase].accepts.get(name)
-        if accepted is None or rejection.code != name.upper() or len(accepted.rules) > 1:
+        if rejection.code != name.upper():
             return False
-        stated = name in ("platform", "capability") or name in self.start.layer.fields
-        same = accepted.reads == (name,)
-        return stated and same and immovable(rejection, self.selector.manifest, self.start)
+        same = _is_same_for_all(self.entry.phases[phase], name, self.start)
+        return same and immovable(rejection, self.known.manifest, self.start)
 
     def _steps(
         self, inquiry: Inquiry, refused: Sequence[tuple[Phase, Rejection]]
@@ -296,24 +367,39 @@ class _Search:
 
         Rejections by one constraint may be alternatives, so each of them is tried.
         """
+        bound = self.known.bound(inquiry)
+        if bound is None:
+            return
         for phase, rejection in refused:
             first = refused[0][1]
             if (rejection.code, rejection.reason) == (first.code, first.reason):
-                offered = options(
-                    self.selector, inquiry, self.entry, phase, rejection, self.case.shard
-                )
+                offered = options(bound, inquiry, self.entry, phase, rejection, self.case.shard)
                 yield from (_Step(option, offered) for option in offered)
 
     def _refusal(
         self, inquiry: Inquiry, goal: Sequence[Phase]
     ) -> list[tuple[Phase, Rejection]] | None:
         """What still refuses the entry in these phases; ``None`` when no such layer can exist."""
-        try:
-            answer = self._at_start if inquiry is self.start else inquiry.resolve(self.selector)
-        except AttnselError:
+        verdicts = self._verdicts(inquiry)
+        if verdicts is None:
             return None
-        verdicts = [(phase, verdict_of(answer.candidates[0], phase)) for phase in goal]
-        return [(p, r) for p, v in verdicts if v.outcome not in USABLE for r in v.rejections]
+        return [
+            (phase, rejection)
+            for phase in goal
+            if verdicts[phase].outcome not in USABLE
+            for rejection in verdicts[phase].rejections
+        ]
+
+    def _verdicts(self, inquiry: Inquiry) -> Mapping[Phase, Verdict] | None:
+        """What the entry says by itself; before any change, the answer says it already."""
+        if inquiry is self.start:
+            said = {phase: verdict_of(self.candidate, phase) for phase in Phase}
+            if all(r.code != Code.JOINT for v in said.values() for r in v.rejections):
+                return said
+        bound = self.known.bound(inquiry)
+        if bound is None:
+            return None
+        return bound.judge(self.entry.name, inquiry.request, inquiry.policy)
 
     def _change(self, steps: Sequence[_Step], index: int, goal: Sequence[Phase]) -> Change:
         """One step, with the other values that were found to do as well."""

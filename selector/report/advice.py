@@ -11,9 +11,9 @@ from selector.manifest import Manifest
 from selector.report.failure import change_words, makes_words, runs_words
 from selector.report.refusals import no_platform
 from selector.report.wording import capabilities_words, listed
-from selector.serving.between import public
-from selector.serving.diagnosis import Diagnosis
-from selector.serving.flags import Flag, table
+from selector.serving.commands.flags import table
+from selector.serving.diagnosis.answer import Diagnosis
+from selector.serving.diagnosis.between import public
 from selector.values import Phase
 
 __all__ = ["advice"]
@@ -171,7 +171,7 @@ def _change(change: Change, assumed: frozenset[str], manifest: Manifest) -> str:
     """A change as an operator makes it: the flag that sets a field, the software a fact is of."""
     if change.kind is Kind.INSTALL:
         return _install(change, manifest)
-    flag = _flag_of(change) if change.kind is Kind.SETTING else None
+    flag = table().flag_of(change.field) if change.kind is Kind.SETTING else None
     if flag is None:
         return change_words(change, assumed)
     if change.after == UNSET:
@@ -179,14 +179,6 @@ def _change(change: Change, assumed: frozenset[str], manifest: Manifest) -> str:
     named = [value for value in change.others if value != UNSET][:_SHOWN]
     others = f" (or {', '.join(named)})" if named else ""
     return f"{flag.name} {change.after}{others} instead of {change.before}"
-
-
-def _flag_of(change: Change) -> Flag | None:
-    """The flag that takes a field's value as it is."""
-    for flag in table().setters(change.field):
-        if flag.kind == "flag" and flag.sets[change.field] in ("value", "dtype"):
-            return flag
-    return None
 
 
 def _install(change: Change, manifest: Manifest) -> str:

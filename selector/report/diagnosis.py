@@ -36,18 +36,18 @@ from selector.report.wording import (
     reasons,
     with_separators,
 )
-from selector.serving.between import Across, View, public
-from selector.serving.comparison import Compared
-from selector.serving.diagnosis import Diagnosis
-from selector.serving.log import EngineError, Told
-from selector.serving.provenance import Provenance, Source
-from selector.serving.question import Witness
+from selector.serving.commands.flags import table
+from selector.serving.diagnosis.answer import Diagnosis
+from selector.serving.diagnosis.between import Across, View, public
+from selector.serving.diagnosis.comparison import Compared
+from selector.serving.diagnosis.provenance import Provenance, Source
+from selector.serving.diagnosis.question import Witness
+from selector.serving.logs.log import EngineError, Told
 from selector.values import Outcome
 
 __all__ = ["diagnosis_json", "diagnosis_lines"]
 
 _FIRST = ("head_size", "dtype", "kv_cache_dtype")
-_FLAGS = {"backend": "--attention-backend"}
 _READ_IN_PARTS = ("mla_dimensions",)
 _MOST_UNKNOWN = 8
 _LONGEST = 160
@@ -84,7 +84,7 @@ def _block(diagnosis: Diagnosis, manifest: Manifest, places: Places) -> list[Lin
         line("  ", _layer(diagnosis, manifest), hang=4),
         *_remarks(diagnosis.error),
         *_version(diagnosis),
-        *_between(diagnosis, places),
+        *_between(diagnosis),
     ]
     if diagnosis.candidates:
         folded = [c.backend for c in diagnosis.candidates if _is_of_other_layers(c, diagnosis)]
@@ -197,7 +197,7 @@ def _version(diagnosis: Diagnosis) -> Iterator[Line]:
     yield line("  ", warn("version"), "  ", words, hang=11)
 
 
-def _between(diagnosis: Diagnosis, places: Places) -> Iterator[Line]:
+def _between(diagnosis: Diagnosis) -> Iterator[Line]:
     """Yields what another version says of each backend in another way."""
     other = diagnosis.other
     if other is None or diagnosis.claimed is None or other.case is None:
@@ -297,7 +297,8 @@ def _matters(one: Provenance, diagnosis: Diagnosis) -> bool:
 
 
 def _whence(one: Provenance) -> str:
-    flag = _FLAGS.get(one.field, f"--{one.field.replace('_', '-')}")
+    setter = table().flag_of(one.field)
+    flag = setter.name if setter is not None else one.field
     match one.source:
         case Source.GIVEN:
             return "given with --set"

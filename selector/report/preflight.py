@@ -31,16 +31,16 @@ from selector.report.wording import (
     reasons,
     with_separators,
 )
-from selector.serving.amending import Amendment, Mended, command_line
-from selector.serving.judging import Judged
-from selector.serving.parts import Part as Layers
-from selector.serving.parts import Trace
-from selector.serving.pins import PREFILL_SUFFIX, is_dense_mla
-from selector.serving.preflight import Preflight
-from selector.serving.refusal import Refusal
+from selector.serving.layers.parts import Part as Layers
+from selector.serving.layers.parts import Trace
+from selector.serving.layers.pins import PREFILL_SUFFIX, is_dense_mla
+from selector.serving.layers.refusal import Refusal
+from selector.serving.preflight.answer import Preflight
+from selector.serving.preflight.judging import Judged
+from selector.serving.preflight.mending import Amendment, Mended
 from selector.values import Coercion, Condition, Resolution
 
-__all__ = ["amendment_words", "preflight_json", "preflight_lines", "refusal_words"]
+__all__ = ["preflight_json", "preflight_lines"]
 
 _WIDTH = 9
 _SIZES = ("tp_size", "pp_size", "dcp_size", "pcp_size")
@@ -62,7 +62,7 @@ _SAID_TWICE = ("config_kv_cache_dtype", "dcp", "pcp")
 # -- words ---------------------------------------------------------------------------------------
 
 
-def amendment_words(change: Amendment) -> str:
+def _amendment_words(change: Amendment) -> str:
     """``--kv-cache-dtype fp8 → auto``, ``no --block-size 7``, ``only -ac.backend X``."""
     if change.after is None:
         return f"no {change.flag} {change.before or ''}".rstrip()
@@ -73,7 +73,7 @@ def amendment_words(change: Amendment) -> str:
     return f"{change.flag} {change.before} → {change.after}"
 
 
-def refusal_words(refusal: Refusal, found: Preflight, alike: Sequence[Refusal] = ()) -> str:
+def _refusal_words(refusal: Refusal, found: Preflight, alike: Sequence[Refusal] = ()) -> str:
     """What refuses, for which layers, with the value seen and the values allowed.
 
     Args:
@@ -132,7 +132,7 @@ def preflight_lines(found: Preflight, places: Places) -> list[Line]:
     lines = [_verdict(found), *_short_change(found), line(_heading(found), hang=4)]
     general = [r for r in found.refusals if all(not _is_of(r, one) for one in found.parts)]
     if general:
-        rows: list[list[Part]] = [[faint(r.stage), refusal_words(r, found)] for r in general]
+        rows: list[list[Part]] = [[faint(r.stage), _refusal_words(r, found)] for r in general]
         lines += [BLANK, *grid(rows, indent=2)]
     for one in found.parts:
         lines += [BLANK, *_block(one, found, places)]
@@ -148,7 +148,7 @@ def _verdict(found: Preflight) -> Line:
     alike = [r for r in others if _same(r) == _same(first)]
     rest = len({_same(r) for r in others} - {_same(first)})
     more = f" (and {counted(rest, 'more refusal')})" if rest else ""
-    return line(bad("will not start"), f": {refusal_words(first, found, alike)}{more}", hang=4)
+    return line(bad("will not start"), f": {_refusal_words(first, found, alike)}{more}", hang=4)
 
 
 def _same(refusal: Refusal) -> tuple[object, ...]:
@@ -226,7 +226,7 @@ def _trace_words(trace: Trace) -> str:
 
 
 def _changes_words(mended: Mended) -> str:
-    return " and ".join(amendment_words(one) for one in mended.amendments)
+    return " and ".join(_amendment_words(one) for one in mended.amendments)
 
 
 def _short_change(found: Preflight) -> list[Line]:
@@ -243,7 +243,7 @@ def _change(found: Preflight) -> list[Line]:
         there = f"; as it is, it runs on {runs}" if runs else ""
         return [line(strong("change"), f"  no setting that was tried helps{there}")]
     words = _changes_words(found.mended)
-    command = command_line(found.mended.command).replace(" ", GLUE)
+    command = found.line.replace(" ", GLUE)
     return [line(strong("change"), "  ", words, hang=8), line("  ", command)]
 
 
@@ -289,7 +289,7 @@ def _change_json(found: Preflight) -> dict[str, Any] | None:
         {"flag": one.flag, "field": one.field or None, "before": one.before, "after": one.after}
         for one in found.mended.amendments
     ]
-    return {"changes": changes, "command": command_line(found.mended.command)}
+    return {"changes": changes, "command": found.line}
 
 
 def _refusal_json(refusal: Refusal, found: Preflight) -> dict[str, Any]:
@@ -300,7 +300,7 @@ def _refusal_json(refusal: Refusal, found: Preflight) -> dict[str, Any]:
         "phases": [str(phase) for phase in refusal.phases],
         "backend": refusal.backend,
         "forced_by": refusal.pin or None,
-        "text": refusal_words(refusal, found),
+        "text": _refusal_words(refusal, found),
         "candidates": [
             {"backend": one.backend, "rejections": to_json(one.rejections)}
             for one in refusal.candidates

@@ -1,27 +1,6 @@
-"""Reads a vLLM serve command without running anything: what it sets, and what it cannot."""
+"""What a serving engine will say, and what it said: its commands and its logs, read.
 
-from __future__ import annotations
-
-from selector.serving.command import Command, quoted, read_command
-from selector.serving.container import read_container
-from selector.serving.errors import CommandError
-from selector.serving.flags import Flag, Found, Table, find_flag, table
-from selector.serving.shell import split_line
-from selector.serving.values import Note, NoteKind, Setting
-
-__all__ = [
-    "Command",
-    "CommandError",
-    "Flag",
-    "Found",
-    "Note",
-    "NoteKind",
-    "Setting",
-    "Table",
-    "find_flag",
-    "quoted",
-    "read_command",
-    "read_container",
-    "split_line",
-    "table",
-]
+``commands`` reads a serve command and changes one; ``layers`` makes the layers that a command and
+a model come to; ``preflight`` judges and mends them. ``logs`` reads an engine's errors;
+``diagnosis`` tells why and what would help.
+"""

@@ -24,8 +24,8 @@ from selector.fields import Vocabulary
 from selector.report.diagnosis import diagnosis_json, diagnosis_lines
 from selector.report.text import paint
 from selector.report.wording import Places
-from selector.serving.diagnosis import Diagnosis, diagnose
-from selector.serving.log import EngineError, Log, Reason, Told, read_log
+from selector.serving.diagnosis.answer import Diagnosis, diagnose
+from selector.serving.logs.log import EngineError, Log, Reason, Told, read_log
 
 FILE = Path(__file__).with_name("reports.jsonl")
 LOGS = Path(__file__).parents[1] / "unit" / "serving" / "logs"

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 from selector.devices import architectures
 from selector.models import presets
-from selector.serving import split_line
-from selector.serving.flags import Flag, table
+from selector.serving.commands import split_line
+from selector.serving.commands.flags import Flag, table
 from tests.fuzz.outcome import Outcome, Tally, attempt, engine
 
 __all__ = ["run"]
 
-_LINES = Path(__file__).parents[1] / "unit" / "serving" / "commands.jsonl"
+_LINES = Path(__file__).parents[1] / "unit" / "serving" / "commands" / "commands.jsonl"
 _LAUNCHES = (
     "vllm serve {model}",
     "vllm serve {model}",

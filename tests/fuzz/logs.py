@@ -103,7 +103,7 @@ def _options(dice: random.Random) -> list[str]:
 
 @cache
 def _known() -> tuple[bytes, ...]:
-    return tuple(path.read_bytes() for path in sorted(_LOGS.iterdir()))
+    return tuple(path.read_bytes() for path in sorted(_LOGS.glob("*.log")))
 
 
 def _log(dice: random.Random) -> tuple[str, bytes]:

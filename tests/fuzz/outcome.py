@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from cli.main import main
 from selector.binding import Selector
 from selector.models import load_model
-from selector.serving.preflight import Engine
+from selector.serving.preflight.answer import Engine
 
 __all__ = ["LONGEST_S", "Outcome", "Tally", "attempt", "cached_model", "engine", "warm_up"]
 

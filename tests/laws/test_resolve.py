@@ -338,6 +338,25 @@ def test_when_all_is_known_the_first_match_decides(case: Case) -> None:
 
 
 @given(cases())
+@hard
+def test_a_brief_answer_leaves_out_only_who_is_never_chosen(case: Case) -> None:
+    asked = case.asked
+    bound = bound_or_assume(loads(json.dumps(case.tree)), asked, case.unknown, case.sets)
+    request = Request(
+        None if "query_len" in case.unknown else asked.query_len,
+        None if "seq_len" in case.unknown else asked.seq_len,
+        asked.speculative_tokens,
+    )
+    whole, brief = bound.resolve_one(request), bound.resolve_one(request, brief=True)
+    names = [candidate.backend for candidate in brief.candidates]
+    kept = tuple(c for c in whole.candidates if c.backend in names)
+    assert brief == msgspec.structs.replace(whole, candidates=kept)
+    for phase, choice in ((Phase.PREFILL, whole.prefill), (Phase.DECODE, whole.decode)):
+        alone = [bound.judge(name, request)[phase] for name in choice.possible]
+        assert all(verdict.outcome in ("eligible", "conditional") for verdict in alone)
+
+
+@given(cases())
 @settings(hard, max_examples=hard.max_examples // 6)
 def test_the_same_question_has_the_same_answer_in_any_thread(case: Case) -> None:
     tree, asked = case.tree, case.asked

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from selector import Selector
-from selector.rows import RowReader
+from selector.tables.rows import RowReader
 from selector.values import Phase
 
 ROOT = Path(__file__).parents[2]

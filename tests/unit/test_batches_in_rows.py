@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from selector import Request
-from selector.rows import ANSWER_COLUMNS, RowReader
+from selector.tables.rows import ANSWER_COLUMNS, RowReader
 
 from .sparse import BY_ANOTHER, DENSE, KIND, PROBE, Build, Tree, dense, sparse
 
@@ -172,7 +172,7 @@ def test_rows_that_differ_only_in_lengths_share_what_they_ask(rows: RowReader) -
 
 def test_what_no_longer_fits_is_asked_again(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers are the same; only so many layers are kept."""
-    monkeypatch.setattr("selector.rows._MOST_ASKED", 2)
+    monkeypatch.setattr("selector.tables.rows._MOST_ASKED", 2)
     rows = RowReader(build.selector(build.entry(accepts={"head_size": {"max": 96}})))
     sizes = [64, 96, 128, 64, 64, 128]
     chosen = [answer(rows, "prefill_backend", head_size=n)[0] for n in sizes]

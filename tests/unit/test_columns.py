@@ -9,7 +9,7 @@ import pytest
 from selector import Selector
 from selector.domains import Domain
 from selector.errors import ManifestError
-from selector.rows import ANSWER_COLUMNS, RowReader
+from selector.tables.rows import ANSWER_COLUMNS, RowReader
 
 from .sparse import BY_ANOTHER, DENSE, Build, Tree, dense, sparse
 

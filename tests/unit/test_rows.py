@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cli.main import main
 from selector.binding import Selector
 from selector.devices import find_device
-from selector.rows import ANSWER_COLUMNS, RowReader
+from selector.tables.rows import ANSWER_COLUMNS, RowReader
 from selector.values import Facts, Layer
 
 MANIFEST = """\

@@ -53,6 +53,21 @@ def test_what_is_kept_is_what_was_read(path: Path, folder: Path) -> None:
     assert whole(manifest) == whole(second)
 
 
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_what_phases_state_alike_is_held_once(path: Path, folder: Path) -> None:
+    """An entry that accepts the same in both phases is judged once, kept or not."""
+
+    def alike(manifest: Manifest) -> list[str]:
+        return [
+            entry.name
+            for entry in manifest.entries.values()
+            if len(specs := [*entry.phases.values()]) == 2 and specs[0].says_as_much_as(specs[1])
+        ]
+
+    first, second = load(path), load(path)
+    assert alike(first) == alike(second)
+
+
 def test_it_is_read_once(folder: Path, readings: list[str]) -> None:
     path = manifest_path("vllm-0.33.0")
     for _ in range(3):

@@ -12,7 +12,7 @@ import pytest
 
 from cli.main import main
 from cli.progress import Progress
-from selector.answers import ANSWER_COLUMNS
+from selector.tables.answers import ANSWER_COLUMNS
 
 arrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")

@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 import random
 import shlex
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -300,6 +297,11 @@ class TestWrongUse:
             (("--gpu", "H200", "--manifest", "vllm-9", "--", *BAD.split()), "vllm-9"),
             (("--gpu", "H200", "--model", "nothing", "--", *BAD.split()), "no preset"),
             (("--gpu", "H200", "--", *BAD.split(), "--block-size"), "--block-size"),
+            (
+                ("--gpu", "H200", "--print", "--format", "json", "--", *BAD.split()),
+                "do not go together",
+            ),
+            (("--gpu", "H200", "--drafter", "x", "--", *BAD.split()), "no command has one"),
         ],
     )
     def test_one_line(self, run: Run, arguments: tuple[str, ...], said: str) -> None:
@@ -331,12 +333,3 @@ def test_any_words_have_an_answer_or_a_one_line_error(run: Run) -> None:
         else:
             assert ran.out.startswith(("will start\n", "will not start: ", "1 of "))
     assert codes == {0, 2, 3}
-
-
-def test_a_cold_run_is_quick() -> None:
-    began = time.perf_counter()
-    words = [sys.executable, "-m", "cli", "preflight", "--gpu", "A100", "--", *BAD.split()]
-    code = "import sys; from cli.main import main; sys.exit(main(sys.argv[1:]))"
-    ran = subprocess.run([words[0], "-c", code, *words[3:]], capture_output=True, check=False)
-    assert ran.returncode == 3
-    assert time.perf_counter() - began < 3  # 0.6 s; other work may share the machine

@@ -13,13 +13,13 @@ pytest.importorskip("numpy")
 pyarrow = pytest.importorskip("pyarrow")
 
 from selector import Selector  # noqa: E402
-from selector.answers import ANSWER_COLUMNS, PLAIN_COLUMNS, answer_to, failed  # noqa: E402
 from selector.devices import find_device  # noqa: E402
 from selector.errors import AttnselError, ManifestError  # noqa: E402
 from selector.loading import loads  # noqa: E402
 from selector.plan import batch  # noqa: E402
-from selector.plan.batch import TableReader, resolve_table  # noqa: E402
-from selector.rows import RowReader, requests_of  # noqa: E402
+from selector.tables.answers import ANSWER_COLUMNS, PLAIN_COLUMNS, answer_to, failed  # noqa: E402
+from selector.tables.batch import TableReader, resolve_table  # noqa: E402
+from selector.tables.rows import RowReader, requests_of  # noqa: E402
 
 from ...laws.drawing import VALUES, Choices, a_manifest, a_question  # noqa: E402
 
@@ -237,7 +237,7 @@ def test_each_cell_is_asked_once(selector: Selector, monkeypatch: pytest.MonkeyP
     reader = TableReader(RowReader(selector), reasons=False)
     table = a_table(400)
     first = [*answers(reader, table)]
-    monkeypatch.setattr("selector.plan.asked.Asked.choose", None)
+    monkeypatch.setattr("selector.tables.asked.Asked.choose", None)
     assert [*answers(reader, table)] == first
 
 
@@ -245,8 +245,8 @@ def test_layers_and_answers_that_are_kept_are_few(
     selector: Selector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many rows there are; and what is forgotten is answered the same again."""
-    monkeypatch.setattr("selector.rows._MOST_ASKED", 8)
-    monkeypatch.setattr("selector.plan.asked._MOST_ANSWERS", 16)
+    monkeypatch.setattr("selector.tables.rows._MOST_ASKED", 8)
+    monkeypatch.setattr("selector.tables.asked._MOST_ANSWERS", 16)
     monkeypatch.setattr(batch, "_MOST_LAYERS", 4)
     draw = random.Random(5)
     rows = [DENSE | {"head_size": 8 * n, **lengths(draw)} for n in range(1, 60)] * 3

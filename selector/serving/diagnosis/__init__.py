@@ -1,0 +1,1 @@
+"""Why an engine refused a layer, and what would help."""

@@ -1,0 +1,1 @@
+"""The groups of layers that a command and a model come to, and what refuses them early."""

@@ -1,0 +1,1 @@
+"""Tables of questions → tables of answers, row by row or column by column."""

@@ -1,0 +1,471 @@
+"""Whole tables: what rows share is read once, and each cell is answered once.
+
+In each piece of a table everything but the two lengths is made one number a row, so that each
+different layer is read once. The lengths of its rows are then put into cells column by column
+(:mod:`selector.plan.places`), and the answers are columns taken from the few different ones.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy
+import pyarrow
+import pyarrow.compute
+
+from selector.binding import Selector
+from selector.errors import AttnselError
+from selector.manifest import BATCH_COLUMNS
+from selector.plan.places import LONGEST, Places
+from selector.tables.answers import ANSWER_COLUMNS, PLAIN_COLUMNS, failed
+from selector.tables.asked import Asked, Cell
+from selector.tables.rows import RowReader, load_preset, requests_of
+from selector.values import Device, Model, Request
+
+__all__ = ["Answers", "TableReader", "answer_types", "resolve_table"]
+
+MOST_ROWS = 1 << 18
+_MOST_LAYERS = 1 << 12
+_WORTH = 3
+"""A layer with fewer rows than this in a piece is asked row by row."""
+_MOST = 1 << 62
+_FEW = 1 << 12
+_LENGTHS = ("query_len", "seq_len")
+_BESIDE = ("speculative_tokens", "num_reqs")
+
+Columns = dict[str, Any]
+Numbers = numpy.ndarray[Any, numpy.dtype[numpy.int64]]
+
+
+def resolve_table(
+    selector: Selector,
+    table: Any,
+    *,
+    default: Device | None = None,
+    closed_world: bool = False,
+    reasons: bool = False,
+    load: Callable[[str], Model] = load_preset,
+) -> Any:
+    """The choice for every row of a table, in the table's order.
+
+    Args:
+        selector: gives the answers.
+        table: an Arrow table or record batch, or a mapping of names to NumPy or Arrow arrays. The
+            columns are those of ``attnsel batch``: fields of the layer by their names or aliases,
+            the device (``arch``, ``gpu``, …), facts, and ``query_len``, ``seq_len`` and
+            ``speculative_tokens`` in tokens; others are passed over.
+        default: the device of rows that name none.
+        closed_world: take what is unknown not to be there.
+        reasons: whether to say why as well, which takes longer.
+        load: reads a row's ``model``; only shipped presets unless the caller trusts the rows.
+
+    Returns:
+        An Arrow table with one row for each: ``decode_backend``, ``prefill_backend``,
+        ``prefill_path``, ``prefill_by``, ``phase`` and ``error`` as text (``dictionary<string>``),
+        ``num_decodes`` and ``decode_threshold`` (in tokens) as ``int64``. With reasons also
+        ``candidates``, ``missing`` and ``conditions`` as lists of text, and ``rejections``: a JSON
+        object, backend → codes. Null: nothing fits, or it depends on something unknown. A row
+        that cannot be read has its reason in ``error``, and no answer.
+    """
+    if isinstance(table, pyarrow.RecordBatch):
+        table = pyarrow.Table.from_batches([table])
+    elif not isinstance(table, pyarrow.Table):
+        table = pyarrow.table(dict(table))
+    reader = TableReader(
+        RowReader(selector, default, closed_world=closed_world, load=load), reasons
+    )
+    types = answer_types(ANSWER_COLUMNS if reasons else PLAIN_COLUMNS)
+    schema = pyarrow.schema([(name, _encoded(kind)) for name, kind in types.items()])
+    found = [
+        pyarrow.RecordBatch.from_arrays([answers.encoded(name) for name in types], schema=schema)
+        for batch in table.to_batches()
+        for answers in reader.answer(batch)
+    ]
+    return pyarrow.Table.from_batches(found, schema)
+
+
+def answer_types(names: Sequence[str] = ANSWER_COLUMNS) -> dict[str, Any]:
+    """The Arrow type of each column of an answer."""
+    words = pyarrow.list_(pyarrow.string())
+    types = dict.fromkeys(("candidates", "missing", "conditions"), words)
+    types |= dict.fromkeys(("num_decodes", "decode_threshold"), pyarrow.int64())
+    return {name: types.get(name, pyarrow.string()) for name in names}
+
+
+def _encoded(kind: Any) -> Any:
+    return pyarrow.dictionary(pyarrow.int32(), kind) if kind == pyarrow.string() else kind
+
+
+class Answers(NamedTuple):
+    """The answers to some rows: the different ones, and which of them each row has.
+
+    Attributes:
+        rows: an Arrow record batch.
+        different: the columns of each different answer.
+        which: the number of each row's answer among them.
+    """
+
+    rows: Any
+    different: Sequence[Columns]
+    which: Numbers
+
+    def column(self, name: str) -> Any:
+        """An answer's column, as :func:`answer_types` says."""
+        values = self._values(name)
+        if values.null_count == len(values):
+            return pyarrow.nulls(len(self.which), values.type)
+        return values.take(pyarrow.array(self.which))
+
+    def encoded(self, name: str) -> Any:
+        """The same; text is encoded as a dictionary."""
+        values = self._values(name)
+        if values.type != pyarrow.string():
+            return self.column(name)
+        few = values.dictionary_encode()
+        which = few.indices.to_numpy(zero_copy_only=False)
+        if values.null_count == 0:
+            indices = pyarrow.array(which[self.which])
+        else:
+            indices = few.indices.take(pyarrow.array(self.which))
+        return pyarrow.DictionaryArray.from_arrays(indices, few.dictionary)
+
+    def counted(self) -> Iterator[tuple[Columns, int]]:
+        """Yields each different answer and how many rows have it."""
+        counts = numpy.bincount(self.which, minlength=len(self.different))
+        yield from zip(self.different, counts.tolist(), strict=True)
+
+    def _values(self, name: str) -> Any:
+        values = [columns.get(name) for columns in self.different]
+        if name == "rejections":
+            values = [None if value is None else json.dumps(value) for value in values]
+        return pyarrow.array(values, answer_types([name])[name])
+
+
+class _Layer(NamedTuple):
+    """What the rows of one layer have in common.
+
+    Attributes:
+        asked: the layer; ``None``: its rows are read one by one.
+        speculative: draft tokens.
+        failed: the columns of all its rows, where it cannot be read.
+    """
+
+    asked: Asked | None = None
+    speculative: int = 0
+    failed: Columns | None = None
+
+
+class TableReader:
+    """Answers the rows of record batches.
+
+    Args:
+        reader: reads rows; gives every answer of which lengths alone do not decide.
+        reasons: whether the answers say why.
+    """
+
+    def __init__(self, reader: RowReader, reasons: bool = True) -> None:
+        self.reader = reader
+        self.reasons = reasons
+
+    def answer(self, rows: Any) -> Iterator[Answers]:
+        """Yields the answers to a record batch, in order, in as many pieces as memory asks for."""
+        for start in range(0, rows.num_rows, MOST_ROWS):
+            yield from self._answer(rows.slice(start, MOST_ROWS))
+
+    def _answer(self, rows: Any) -> Iterator[Answers]:
+        names = [n for n in rows.schema.names if n in _BESIDE or self.reader.reads(n)]
+        number, firsts = _numbered(*_joined(map(rows.column, names), rows.num_rows))
+        if len(firsts) > _MOST_LAYERS < rows.num_rows:
+            for start in range(0, rows.num_rows, _MOST_LAYERS):
+                yield from self._answer(rows.slice(start, _MOST_LAYERS))
+            return
+        layers = [self._layer(row) for row in rows.select(names).take(firsts).to_pylist()]
+        piece = _Piece(self, rows, layers, number)
+        piece.answer_failed()
+        piece.answer_cells()
+        piece.answer_rows(names)
+        yield Answers(rows, piece.different, piece.which)
+
+    def _layer(self, row: Columns) -> _Layer:
+        try:
+            asked = self.reader.ask(row)
+            if self.reasons:
+                asked.bound  # noqa: B018  what cannot be is refused here
+        except AttnselError as error:
+            return _Layer(failed=failed(str(error)))
+        try:
+            requests = requests_of({name: row.get(name) for name in _BESIDE})
+        except AttnselError:
+            return _Layer()
+        return _Layer(asked if len(requests) == 1 else None, requests[0].speculative_tokens)
+
+    def answer_one(self, row: Columns) -> Columns:
+        """The columns of a row; without reasons, from the compiled form where it can say."""
+        if not self.reasons:
+            try:
+                (request,) = requests_of(row)
+                if request.query_len is not None and request.seq_len is not None:
+                    return self.reader.ask(row).choose(request)
+            except (AttnselError, ValueError):
+                pass  # the row's own error, or a batch
+        return self.reader.columns(row)
+
+
+class _Piece:
+    """Rows on their way to answers."""
+
+    def __init__(
+        self, table: TableReader, rows: Any, layers: Sequence[_Layer], number: Numbers
+    ) -> None:
+        self.table = table
+        self.rows = rows
+        self.layers = layers
+        self.number = number
+        self.which = numpy.full(rows.num_rows, -1, numpy.int32)
+        self.different: list[Columns] = []
+        self._known: dict[int, int] = {}
+
+    def answer_failed(self) -> None:
+        """Answers the rows of layers that cannot be read."""
+        found = [-1 if one.failed is None else self._add(one.failed) for one in self.layers]
+        if self.different:
+            self.which = numpy.array(found, numpy.int32)[self.number]
+
+    def answer_cells(self) -> None:
+        """Answers the rows whose lengths decide alone, cell by cell."""
+        query_len, seq_len, plain = self._lengths()
+        usable = numpy.array([one.asked is not None for one in self.layers])
+        plain &= usable[self.number]
+        counts = numpy.bincount(self.number[plain], minlength=len(self.layers))
+        plain &= (counts >= _WORTH)[self.number]
+        choices = [
+            self._choice(one) if n >= _WORTH else None
+            for one, n in zip(self.layers, counts, strict=True)
+        ]
+        at = numpy.flatnonzero(plain)
+        rows = _Rows(at, self.number, query_len, seq_len)
+        if len(at) < len(plain):
+            rows = _Rows(at, *(column[at] for column in rows[1:]))
+        rows, firsts = rows.placed(choices)
+        cells = [(self.layers[layer], self._cell(layer, *first)) for layer, *first in firsts]
+        paths = [self._paths(*cell) for cell in cells]
+        rows, firsts = rows.placed(paths)
+        found = [self._path(*cells[cell], place, *lengths) for cell, place, *lengths in firsts]
+        if found:
+            self.which[rows.at] = numpy.array(found, numpy.int32)[rows.number]
+
+    def _choice(self, one: _Layer) -> Places | None:
+        try:
+            return one.asked.places() if one.asked else None
+        except AttnselError:
+            return None  # such rows get the definition's words, one by one
+
+    def _paths(self, one: _Layer, cell: Cell | None) -> Places | None:
+        try:
+            return one.asked.places_in(cell, one.speculative) if one.asked and cell else None
+        except AttnselError:
+            return None
+
+    def _cell(self, layer: int, place: int, query_len: int, seq_len: int) -> Cell | None:
+        one = self.layers[layer]
+        assert one.asked is not None
+        request = Request(query_len, seq_len, one.speculative)
+        try:
+            return one.asked.cell(place, request, self.table.reasons)
+        except AttnselError:
+            return None
+
+    def _path(self, one: _Layer, cell: Cell | None, place: int, query: int, seq: int) -> int:
+        assert one.asked is not None
+        assert cell is not None
+        found = cell.paths.get((one.speculative, place))
+        if found is None:
+            try:
+                found = one.asked.path_in(cell, place, Request(query, seq, one.speculative))
+            except AttnselError:
+                return -1
+        return self._add(found)
+
+    def answer_rows(self, names: Sequence[str]) -> None:
+        """Answers all other rows; equal ones once."""
+        left = numpy.flatnonzero(self.which < 0)
+        if not len(left):
+            return
+        asked = [*names, *(n for n in self.rows.schema.names if n in (*_LENGTHS, *BATCH_COLUMNS))]
+        rows = self.rows.select(asked).take(pyarrow.array(left))
+        lengths = [rows.column(n) for n in range(len(names), len(asked))]
+        layers = (self.number[left], len(self.layers))
+        number, firsts = _numbered(*_joined(lengths, len(left), layers))
+        found = [
+            self._add(self.table.answer_one(row))
+            for row in rows.take(pyarrow.array(firsts)).to_pylist()
+        ]
+        self.which[left] = numpy.array(found, numpy.int32)[number]
+
+    def _lengths(self) -> tuple[Numbers, Numbers, Any]:
+        """The lengths of each row in tokens, and whether they are those of one plain request."""
+        query_len, queries = _whole(self.rows, "query_len")
+        seq_len, seqs = _whole(self.rows, "seq_len")
+        plain = queries & seqs & (query_len >= 1) & (query_len <= seq_len) & (seq_len < LONGEST)
+        for name in BATCH_COLUMNS:
+            if name in self.rows.schema.names:
+                plain &= self.rows.column(name).is_null().to_numpy(zero_copy_only=False)
+        return query_len, seq_len, plain
+
+    def _add(self, columns: Columns) -> int:
+        """The number of an answer; what is the same thing has one."""
+        number = self._known.setdefault(id(columns), len(self.different))
+        if number == len(self.different):
+            self.different.append(columns)
+        return number
+
+
+class _Rows(NamedTuple):
+    """Some rows, each with a number of what it belongs to, and its lengths in tokens."""
+
+    at: Numbers
+    number: Numbers
+    query_len: Numbers
+    seq_len: Numbers
+
+    def placed(
+        self, places: Sequence[Places | None]
+    ) -> tuple[_Rows, list[tuple[int, int, int, int]]]:
+        """The rows by the place that their lengths have in what they belong to.
+
+        Args:
+            places: of each thing that rows belong to; rows of those without are left out.
+
+        Returns:
+            The rows with the numbers of their places, and of each such place: what it belongs to,
+            itself, and the lengths of the first row there.
+        """
+        different = [*{id(one): one for one in places}.values()]
+        most = max((one.size for one in different if one is not None), default=1)
+        rows: _Rows = self
+        key = self.number
+        if most > 1 or None in different:
+            order = {id(one): place for place, one in enumerate(different)}
+            kind = numpy.array([order[id(one)] for one in places], numpy.int64)[self.number]
+            place = numpy.zeros(len(self.at), numpy.int64)
+            for which, one in enumerate(different):
+                at = numpy.flatnonzero(kind == which)
+                place[at] = one.places(self.query_len[at], self.seq_len[at]) if one else -1
+            if None in different:
+                kept = numpy.flatnonzero(place >= 0)
+                place, rows = place[kept], _Rows(*(column[kept] for column in self))
+            key = rows.number * most + place
+        number, firsts = _numbered(key, len(places) * most)
+        first = (
+            key[firsts] // most,
+            key[firsts] % most,
+            rows.query_len[firsts],
+            rows.seq_len[firsts],
+        )
+        listed = zip(*(column.tolist() for column in first), strict=True)
+        return _Rows(rows.at, number, rows.query_len, rows.seq_len), [*listed]
+
+
+# -- columns as numbers --------------------------------------------------------------------------
+
+
+def _whole(rows: Any, name: str) -> tuple[Numbers, Any]:
+    """A column of whole numbers, and where it is one; a column that is missing says nothing."""
+    nothing = numpy.zeros(rows.num_rows, numpy.int64)
+    if name not in rows.schema.names:
+        return nothing, nothing > 0
+    column = rows.column(name)
+    kind = column.type
+    if pyarrow.types.is_floating(kind):
+        values = column.cast(pyarrow.float64()).fill_null(0.5).to_numpy(zero_copy_only=False)
+        whole = (numpy.abs(values) < LONGEST) & (values == numpy.trunc(values))
+        return numpy.where(whole, values, 0).astype(numpy.int64), whole
+    if not pyarrow.types.is_integer(kind):
+        return nothing, nothing > 0
+    values = column.fill_null(0).to_numpy(zero_copy_only=False)
+    if kind == pyarrow.uint64():
+        values = numpy.minimum(values, LONGEST)
+    return values.astype(numpy.int64, copy=False), values > 0
+
+
+def _joined(
+    columns: Iterable[Any], rows: int, first: tuple[Numbers, int] | None = None
+) -> tuple[Numbers, int]:
+    """Columns as one of numbers: rows with the same number are alike in all of them.
+
+    Args:
+        columns: Arrow arrays.
+        rows: how many.
+        first: a column that is numbers already, and what they are below.
+
+    Returns:
+        The numbers, and what they are below.
+    """
+    joined, size = first or (numpy.zeros(rows, numpy.int64), 1)
+    for column in columns:
+        numbers, count = _numbers(column)
+        if count == 1:
+            continue
+        if size * count > _MOST:
+            joined, firsts = _numbered(joined, size)
+            size = len(firsts)
+        if size > 1:
+            joined *= count
+            joined += numbers
+        else:
+            joined = numbers.astype(numpy.int64)
+        size *= count
+    return joined, size
+
+
+def _numbers(column: Any) -> tuple[Numbers, int]:
+    """A column as numbers, the same for equal values, and what they are below."""
+    kind = column.type
+    if column.null_count == len(column):
+        return numpy.zeros(len(column), numpy.int64), 1
+    try:
+        if pyarrow.types.is_boolean(kind):
+            return _in_range(column.cast(pyarrow.int8()), 0, 1)
+        if pyarrow.types.is_integer(kind) and kind != pyarrow.uint64():
+            ends = pyarrow.compute.min_max(column).as_py()
+            if ends["max"] - ends["min"] < _FEW:
+                return _in_range(column, ends["min"], ends["max"])
+        if pyarrow.types.is_floating(kind):  # as bits: no value is lost among equal ones
+            column = column.cast(pyarrow.float64()).view(pyarrow.int64())
+        if not pyarrow.types.is_dictionary(kind):
+            column = column.dictionary_encode()
+        return _in_range(column.indices, 0, len(column.dictionary) - 1)
+    except pyarrow.ArrowException:  # lists and the like
+        known: dict[str, int] = {}
+        listed = [known.setdefault(repr(one), len(known)) for one in column.to_pylist()]
+        return numpy.array(listed, numpy.int64), len(known)
+
+
+def _in_range(column: Any, low: int, high: int) -> tuple[Numbers, int]:
+    """Whole numbers from ``low`` to ``high`` as numbers from 0; null comes last."""
+    if not column.null_count:
+        numbers = column.to_numpy(zero_copy_only=False)
+        return (numbers if not low else numbers.astype(numpy.int64) - low), high - low + 1
+    known = column.is_valid().to_numpy(zero_copy_only=False)
+    kind = column.type.to_pandas_dtype()
+    values = numpy.frombuffer(column.buffers()[1], kind)[column.offset :][: len(column)]
+    numbers = numpy.where(known, values.astype(numpy.int64), high + 1) - low
+    return numbers, high - low + 2
+
+
+def _numbered(numbers: Numbers, below: int) -> tuple[Numbers, Numbers]:
+    """The same rows numbered from 0 without gaps, and the first row of each number."""
+    count = len(numbers)
+    if below > 4 * count + _FEW:
+        numbers = pyarrow.array(numbers).dictionary_encode().indices.to_numpy()
+        below = count
+    first = numpy.full(below, -1, numpy.int64)
+    first[numbers[::-1]] = numpy.arange(count - 1, -1, -1)  # the last one written is the first
+    present = numpy.flatnonzero(first >= 0)
+    if len(present) < below:
+        renumbered = numpy.zeros(below, numpy.int64)
+        renumbered[present] = numpy.arange(len(present))
+        numbers = renumbered[numbers]
+    return numbers, first[present]
