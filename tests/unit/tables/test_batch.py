@@ -16,7 +16,7 @@ from selector import Selector  # noqa: E402
 from selector.devices import find_device  # noqa: E402
 from selector.errors import AttnselError, ManifestError  # noqa: E402
 from selector.loading import loads  # noqa: E402
-from selector.plan import batch  # noqa: E402
+from selector.tables import batch  # noqa: E402
 from selector.tables.answers import ANSWER_COLUMNS, PLAIN_COLUMNS, answer_to, failed  # noqa: E402
 from selector.tables.batch import TableReader, resolve_table  # noqa: E402
 from selector.tables.rows import RowReader, requests_of  # noqa: E402
