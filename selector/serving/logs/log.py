@@ -30,6 +30,12 @@ __all__ = ["EngineError", "Log", "Reason", "Stated", "Told", "read_log"]
 _MOST_ERRORS = 256
 """So many different errors of a log are kept, the first ones."""
 
+_MOST_STARTUP = 4096
+"""So many lines that may say something of the start are looked at closely."""
+
+_MOST_MARKS = 256
+"""So many texts are begun in one line: the first and the last ones."""
+
 _MOST_STRANGE = 5
 _MOST_DRAFTS = 64
 _LONGEST_SAMPLE = 8192
@@ -120,6 +126,7 @@ class _Reader:
         self._before: deque[tuple[int, str]] = deque(maxlen=2)
         self._pending = False
         self._startup_pending = False
+        self._startup_left = _MOST_STARTUP
         self._drafts: dict[str, Draft] = {}
         self._last = ""
         self._kept: dict[object, _Kept] = {}
@@ -129,7 +136,8 @@ class _Reader:
     def read(self, number: int, raw: str) -> None:
         """Reads one line."""
         marked = has_mark(raw, (earlier for _, earlier in self._before))
-        of_startup = is_of_startup(raw)
+        of_startup = self._startup_left > 0 and is_of_startup(raw)
+        self._startup_left -= of_startup
         near = of_startup or self._startup_pending or self._startup.goes_on
         beside = is_near(raw)
         if marked or self._pending or self._drafts or near or beside:
@@ -204,6 +212,7 @@ class _Reader:
         if not marks:
             self._go_on(line)
             return
+        marks = marks[: _MOST_MARKS // 2] + marks[_MOST_MARKS // 2 :][-_MOST_MARKS // 2 :]
         if marks[0].start() > len(head):
             self._go_on(line._replace(text=line.text[: marks[0].start() - len(head)], after=True))
         for place, mark in enumerate(marks):
