@@ -9,6 +9,7 @@ __all__ = [
     "AttnselError",
     "ContradictionError",
     "ManifestError",
+    "TooManyTermsError",
     "UnknownBackendError",
     "UnknownDeviceError",
     "UnknownFieldError",
@@ -63,6 +64,12 @@ class UnknownBackendError(AttnselError, LookupError):
     """A backend name is not in the manifest."""
 
     code = "UNKNOWN_BACKEND"
+
+
+class TooManyTermsError(AttnselError, OverflowError):
+    """A rule has too many combinations for an exact analysis; resolving it is no trouble."""
+
+    code = "TOO_MANY_TERMS"
 
 
 class UnknownModelError(AttnselError, ValueError):

@@ -14,10 +14,11 @@ from typing import Any
 import msgspec
 
 from selector.domains import ANY, Domain, Value
+from selector.errors import TooManyTermsError
 from selector.fields import REQUEST_FIELDS
 from selector.manifest import Entry, Manifest, PhaseSpec, Requirement
 from selector.rules import Bound, Constraint, FirstMatch, Test, When
-from selector.values import Phase
+from selector.values import Phase, Position
 
 __all__ = [
     "KIND_FIELDS",
@@ -25,7 +26,6 @@ __all__ = [
     "Rules",
     "Slot",
     "Term",
-    "TooManyTermsError",
     "UndecidedError",
     "relation_name",
     "rules_of",
@@ -49,10 +49,6 @@ _TRUE, _FALSE = Domain.of(True), Domain.of(False)
 
 class UndecidedError(Exception):
     """Something that is unknown decides which rule is the first to hold."""
-
-
-class TooManyTermsError(Exception):
-    """A rule would become more than ``MOST_TERMS`` terms: it is left to the definition."""
 
 
 class Slot(msgspec.Struct, frozen=True):
@@ -192,7 +188,7 @@ class _Reader:
                 continue
             if len(accepted.rules) > 1:
                 self.strict.update(holds)
-            yield from _products([[holds], *earlier, [self._refuses(rule.result)]])
+            yield from _products(rule.position, [[holds], *earlier, [self._refuses(rule.result)]])
             earlier.append(self._fails(rule.when))
 
     def _broken(self, constraint: Constraint) -> Iterator[Term]:
@@ -204,9 +200,10 @@ class _Reader:
             yield applies
             return
         for test in constraint.require.tests:
-            yield from _products([[applies], [self._refuses(test)]])
+            yield from _products(constraint.position, [[applies], [self._refuses(test)]])
         if constraint.any_of:
-            yield from _products([[applies], *(self._fails(way) for way in constraint.any_of)])
+            ways = (self._fails(way) for way in constraint.any_of)
+            yield from _products(constraint.position, [[applies], *ways])
 
     def _lists(self, phase: Phase) -> Iterator[tuple[Term, tuple[str, ...]]]:
         for priority in self.manifest.priorities:
@@ -333,7 +330,7 @@ def _meet(a: Term, b: Term) -> Term | None:
     return both
 
 
-def _products(alternatives: Iterable[list[Term]]) -> list[Term]:
+def _products(position: Position, alternatives: Iterable[list[Term]]) -> list[Term]:
     """One of each list of alternatives, in every way that can be.
 
     Raises:
@@ -343,5 +340,8 @@ def _products(alternatives: Iterable[list[Term]]) -> list[Term]:
     for ways in alternatives:
         found = [both for term in found for way in ways if (both := _meet(term, way)) is not None]
         if len(found) > MOST_TERMS:
-            raise TooManyTermsError
+            raise TooManyTermsError(
+                f"{position}: this rule has more than {MOST_TERMS:,} combinations, too many for an "
+                "exact analysis; split it into rules of fewer alternatives"
+            )
     return found

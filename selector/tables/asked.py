@@ -13,10 +13,11 @@ from typing import Any
 
 from selector.binding import Bound, Selector, closed_facts
 from selector.domains import Domain
+from selector.errors import TooManyTermsError
 from selector.manifest import Entry
 from selector.plan.places import Places, sets_of
 from selector.plan.plan import Plan
-from selector.plan.terms import TooManyTermsError, tests_of_choice, tests_of_pair
+from selector.plan.terms import tests_of_choice, tests_of_pair
 from selector.rules import Test
 from selector.tables.answers import answer_to, pick_columns
 from selector.tables.judged import Judge
