@@ -26,11 +26,11 @@ from selector.values import Device, Model, Request
 
 __all__ = ["Answers", "TableReader", "answer_types", "resolve_table"]
 
-MOST_ROWS = 1 << 18
+MOST_ROWS = 1 << 20
 _MOST_LAYERS = 1 << 12
 _WORTH = 3
 """A layer with fewer rows than this in a piece is asked row by row."""
-_MOST = 1 << 62
+_MOST_SHORT = 1 << 31
 _FEW = 1 << 12
 _LENGTHS = ("query_len", "seq_len")
 _BESIDE = ("speculative_tokens", "num_reqs")
@@ -113,10 +113,7 @@ class Answers(NamedTuple):
 
     def column(self, name: str) -> Any:
         """An answer's column, as :func:`answer_types` says."""
-        values = self._values(name)
-        if values.null_count == len(values):
-            return pyarrow.nulls(len(self.which), values.type)
-        return values.take(pyarrow.array(self.which))
+        return _taken(self._values(name), self.which)
 
     def encoded(self, name: str) -> Any:
         """The same; text is encoded as a dictionary."""
@@ -124,11 +121,7 @@ class Answers(NamedTuple):
         if values.type != pyarrow.string():
             return self.column(name)
         few = values.dictionary_encode()
-        which = few.indices.to_numpy(zero_copy_only=False)
-        if values.null_count == 0:
-            indices = pyarrow.array(which[self.which])
-        else:
-            indices = few.indices.take(pyarrow.array(self.which))
+        indices = _taken(few.indices, self.which)
         return pyarrow.DictionaryArray.from_arrays(indices, few.dictionary)
 
     def counted(self) -> Iterator[tuple[Columns, int]]:
@@ -168,6 +161,8 @@ class TableReader:
     def __init__(self, reader: RowReader, reasons: bool = True) -> None:
         self.reader = reader
         self.reasons = reasons
+        self._schema: Any = None
+        self._known: dict[tuple[Any, ...], _Layer] = {}
 
     def answer(self, rows: Any) -> Iterator[Answers]:
         """Yields the answers to a record batch, in order, in as many pieces as memory asks for."""
@@ -181,12 +176,31 @@ class TableReader:
             for start in range(0, rows.num_rows, _MOST_LAYERS):
                 yield from self._answer(rows.slice(start, _MOST_LAYERS))
             return
-        layers = [self._layer(row) for row in rows.select(names).take(firsts).to_pylist()]
+        layers = self._layers(rows.select(names).take(firsts))
         piece = _Piece(self, rows, layers, number)
         piece.answer_failed()
         piece.answer_cells()
         piece.answer_rows(names)
         yield Answers(rows, piece.different, piece.which)
+
+    def _layers(self, rows: Any) -> list[_Layer]:
+        """The layer of each row; what was read before is not read again."""
+        if rows.schema != self._schema or len(self._known) > _MOST_LAYERS:
+            self._schema = rows.schema
+            self._known.clear()
+        columns = [column.to_pylist() for column in rows.columns]
+        told = [
+            values if _is_plain(column.type) else map(repr, values)
+            for column, values in zip(rows.columns, columns, strict=True)
+        ]
+        found = []
+        for place, key in enumerate(zip(*told, strict=True)):
+            layer = self._known.get(key)
+            if layer is None:
+                row = {n: values[place] for n, values in zip(rows.schema.names, columns, strict=True)}
+                layer = self._known[key] = self._layer(row)
+            found.append(layer)
+        return found or [self._layer({})]
 
     def _layer(self, row: Columns) -> _Layer:
         try:
@@ -223,7 +237,7 @@ class _Piece:
         self.rows = rows
         self.layers = layers
         self.number = number
-        self.which = numpy.full(rows.num_rows, -1, numpy.int32)
+        self.which = numpy.full(rows.num_rows, -1, numpy.int64)
         self.different: list[Columns] = []
         self._known: dict[int, int] = {}
 
@@ -231,15 +245,18 @@ class _Piece:
         """Answers the rows of layers that cannot be read."""
         found = [-1 if one.failed is None else self._add(one.failed) for one in self.layers]
         if self.different:
-            self.which = numpy.array(found, numpy.int32)[self.number]
+            self.which = numpy.array(found, numpy.int64)[self.number]
 
     def answer_cells(self) -> None:
         """Answers the rows whose lengths decide alone, cell by cell."""
         query_len, seq_len, plain = self._lengths()
         usable = numpy.array([one.asked is not None for one in self.layers])
-        plain &= usable[self.number]
-        counts = numpy.bincount(self.number[plain], minlength=len(self.layers))
-        plain &= (counts >= _WORTH)[self.number]
+        if not usable.all():
+            plain &= usable[self.number]
+        at = self.number if plain.all() else self.number[plain]
+        counts = numpy.bincount(at, minlength=len(self.layers))
+        if counts.min() < _WORTH:
+            plain &= (counts >= _WORTH)[self.number]
         choices = [
             self._choice(one) if n >= _WORTH else None
             for one, n in zip(self.layers, counts, strict=True)
@@ -254,7 +271,7 @@ class _Piece:
         rows, firsts = rows.placed(paths)
         found = [self._path(*cells[cell], place, *lengths) for cell, place, *lengths in firsts]
         if found:
-            self.which[rows.at] = numpy.array(found, numpy.int32)[rows.number]
+            self.which[rows.at] = numpy.array(found, numpy.int64)[rows.number]
 
     def _choice(self, one: _Layer) -> Places | None:
         try:
@@ -302,7 +319,7 @@ class _Piece:
             self._add(self.table.answer_one(row))
             for row in rows.take(pyarrow.array(firsts)).to_pylist()
         ]
-        self.which[left] = numpy.array(found, numpy.int32)[number]
+        self.which[left] = numpy.array(found, numpy.int64)[number]
 
     def _lengths(self) -> tuple[Numbers, Numbers, Any]:
         """The lengths of each row in tokens, and whether they are those of one plain request."""
@@ -347,16 +364,12 @@ class _Rows(NamedTuple):
         rows: _Rows = self
         key = self.number
         if most > 1 or None in different:
-            order = {id(one): place for place, one in enumerate(different)}
-            kind = numpy.array([order[id(one)] for one in places], numpy.int64)[self.number]
-            place = numpy.zeros(len(self.at), numpy.int64)
-            for which, one in enumerate(different):
-                at = numpy.flatnonzero(kind == which)
-                place[at] = one.places(self.query_len[at], self.seq_len[at]) if one else -1
+            place = self._places(places, different)
             if None in different:
                 kept = numpy.flatnonzero(place >= 0)
                 place, rows = place[kept], _Rows(*(column[kept] for column in self))
-            key = rows.number * most + place
+            key = rows.number * most
+            key += place
         number, firsts = _numbered(key, len(places) * most)
         first = (
             key[firsts] // most,
@@ -366,6 +379,20 @@ class _Rows(NamedTuple):
         )
         listed = zip(*(column.tolist() for column in first), strict=True)
         return _Rows(rows.at, number, rows.query_len, rows.seq_len), [*listed]
+
+    def _places(self, places: Sequence[Places | None], different: list[Places | None]) -> Numbers:
+        """The place of each row; -1: what it belongs to has none."""
+        order = {id(one): which for which, one in enumerate(different)}
+        small = numpy.uint8 if len(different) < 256 else numpy.int64
+        kind = numpy.array([order[id(one)] for one in places], small)[self.number]
+        place = numpy.zeros(len(self.at), numpy.int64)
+        for which, one in enumerate(different):
+            if one is None:
+                place[kind == which] = -1
+            elif one.size > 1:
+                at = numpy.flatnonzero(kind == which)
+                place[at] = one.places(self.query_len[at], self.seq_len[at])
+        return place
 
 
 # -- columns as numbers --------------------------------------------------------------------------
@@ -403,21 +430,25 @@ def _joined(
     Returns:
         The numbers, and what they are below.
     """
-    joined, size = first or (numpy.zeros(rows, numpy.int64), 1)
+    joined, size = first or (numpy.zeros(rows, numpy.int32), 1)
     for column in columns:
         numbers, count = _numbers(column)
         if count == 1:
             continue
-        if size * count > _MOST:
+        if size > 1 and size * count > _few(rows):
             joined, firsts = _numbered(joined, size)
             size = len(firsts)
-        if size > 1:
-            joined *= count
-            joined += numbers
-        else:
-            joined = numbers.astype(numpy.int64)
         size *= count
+        if size >= _MOST_SHORT:
+            joined = joined.astype(numpy.int64, copy=False)
+        joined *= count
+        numpy.add(joined, numbers, out=joined, casting="unsafe")
     return joined, size
+
+
+def _few(rows: int) -> int:
+    """How many numbers are few enough for a list of them all, beside so many rows."""
+    return rows + _FEW
 
 
 def _numbers(column: Any) -> tuple[Numbers, int]:
@@ -447,25 +478,59 @@ def _in_range(column: Any, low: int, high: int) -> tuple[Numbers, int]:
     """Whole numbers from ``low`` to ``high`` as numbers from 0; null comes last."""
     if not column.null_count:
         numbers = column.to_numpy(zero_copy_only=False)
-        return (numbers if not low else numbers.astype(numpy.int64) - low), high - low + 1
-    known = column.is_valid().to_numpy(zero_copy_only=False)
-    kind = column.type.to_pandas_dtype()
-    values = numpy.frombuffer(column.buffers()[1], kind)[column.offset :][: len(column)]
-    numbers = numpy.where(known, values.astype(numpy.int64), high + 1) - low
+        if low:
+            numbers = numpy.subtract(numbers, low, dtype=numpy.int64)
+        return numbers, high - low + 1
+    numbers = numpy.subtract(_raw(column), low, dtype=numpy.int64)
+    numpy.putmask(numbers, column.is_null().to_numpy(zero_copy_only=False), high - low + 1)
     return numbers, high - low + 2
+
+
+def _raw(column: Any) -> Any:
+    """The values of a column of numbers; where it is null, any number."""
+    kind = column.type.to_pandas_dtype()
+    return numpy.frombuffer(column.buffers()[1], kind)[column.offset :][: len(column)]
 
 
 def _numbered(numbers: Numbers, below: int) -> tuple[Numbers, Numbers]:
     """The same rows numbered from 0 without gaps, and the first row of each number."""
     count = len(numbers)
-    if below > 4 * count + _FEW:
-        numbers = pyarrow.array(numbers).dictionary_encode().indices.to_numpy()
-        below = count
+    if below > _few(count):
+        encoded = pyarrow.array(numbers).dictionary_encode()
+        numbers, below = encoded.indices.to_numpy(), len(encoded.dictionary)
     first = numpy.full(below, -1, numpy.int64)
     first[numbers[::-1]] = numpy.arange(count - 1, -1, -1)  # the last one written is the first
     present = numpy.flatnonzero(first >= 0)
     if len(present) < below:
         renumbered = numpy.zeros(below, numpy.int64)
         renumbered[present] = numpy.arange(len(present))
-        numbers = renumbered[numbers]
-    return numbers, first[present]
+        return renumbered.take(numbers), first[present]
+    return numbers.astype(numpy.int64, copy=False), first
+
+
+def _taken(values: Any, which: Numbers) -> Any:
+    """Some values of a column by their numbers; of a column of numbers, faster than by Arrow."""
+    if values.null_count == len(values):
+        return pyarrow.nulls(len(which), values.type)
+    if not pyarrow.types.is_integer(values.type):
+        return values.take(pyarrow.array(which))
+    known = None
+    if values.null_count:
+        valid = values.is_valid().to_numpy(zero_copy_only=False)
+        known = pyarrow.py_buffer(numpy.packbits(valid.take(which), bitorder="little"))
+    found = pyarrow.py_buffer(_raw(values).take(which))
+    return pyarrow.Array.from_buffers(values.type, len(which), [known, found])
+
+
+def _is_plain(kind: Any) -> bool:
+    """Whether equal values of a type are the same in Python."""
+    if pyarrow.types.is_dictionary(kind):
+        kind = kind.value_type
+    return any(
+        (
+            pyarrow.types.is_boolean(kind),
+            pyarrow.types.is_integer(kind),
+            pyarrow.types.is_string(kind),
+            pyarrow.types.is_null(kind),
+        )
+    )
