@@ -7,7 +7,7 @@ tell which path a request takes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -91,16 +91,18 @@ class Compiled:
 
     def places_of_choice(self, asked: Asked) -> Places | None:
         """Where lengths lie for the rules that decide which backends are chosen."""
-        return self._places_of(asked, "choice", self._tests_of_choice, 0)
+        return self._places_of(asked, "choice", lambda: self._tests_of_choice, 0)
 
     def places_of_pair(
         self, asked: Asked, names: tuple[str, ...], speculative: int
     ) -> Places | None:
         """Where lengths lie for the rules of chosen backends."""
-        entries = [self.manifest.entries[name] for name in dict.fromkeys(names)]
-        tests = [test for entry in entries for test in tests_of_pair(entry, entry)]
-        key = (speculative, *names)
-        return self._places_of(asked, key, tests, speculative, entries)
+
+        def tests() -> list[Test]:
+            entries = map(self.manifest.entry, dict.fromkeys(names))
+            return [test for entry in entries for test in tests_of_pair(entry, entry)]
+
+        return self._places_of(asked, (speculative, *names), tests, speculative, names)
 
     @cached_property
     def _tests_of_choice(self) -> list[Test]:
@@ -117,16 +119,17 @@ class Compiled:
         self,
         asked: Asked,
         key: object,
-        tests: Sequence[Test],
+        tests: Callable[[], list[Test]],
         speculative: int,
-        entries: Sequence[Entry] = (),
+        names: Sequence[str] = (),
     ) -> Places | None:
         if key not in self._ends:
-            self._ends[key] = tuple(sorted(self._ends_of(tests)))
+            self._ends[key] = tuple(sorted(self._ends_of(tests())))
         ends = self._ends[key]
         known = (key, *(asked.bound.question.known(end) for end in ends)) if ends else key
         if known not in self._places:
-            self._places[known] = self._find(asked, tests, speculative, entries)
+            entries = [self.manifest.entries[name] for name in dict.fromkeys(names)]
+            self._places[known] = self._find(asked, tests(), speculative, entries)
         return self._places[known]
 
     def _ends_of(self, tests: Sequence[Test]) -> set[str]:
@@ -283,6 +286,11 @@ class Asked:
         """The places whose requests get the same backends; ``None``: lengths alone do not tell."""
         return self.compiled.places_of_choice(self)
 
+    def known_cell(self, place: int, reasons: bool) -> Cell | None:
+        """The cell of a place, if it was asked for before."""
+        self._forget()
+        return self._cells.get((place, reasons))
+
     def cell(self, place: int, request: Request, reasons: bool = True) -> Cell:
         """The cell of a place.
 
@@ -294,8 +302,7 @@ class Asked:
         Raises:
             AttnselError: it has no answer.
         """
-        self._forget()
-        cell = self._cells.get((place, reasons))
+        cell = self.known_cell(place, reasons)
         if cell is None:
             answer = self.answer([request]) if reasons else self.choose(request)
             cell = self._cells[place, reasons] = Cell(request, answer, tuple(self._names(answer)))

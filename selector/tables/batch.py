@@ -8,12 +8,11 @@ different layer is read once. The lengths of its rows are then put into cells co
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy
 import pyarrow
-import pyarrow.compute
 
 from selector.binding import Selector
 from selector.errors import AttnselError
@@ -21,22 +20,20 @@ from selector.manifest import BATCH_COLUMNS
 from selector.plan.places import LONGEST, Places
 from selector.tables.answers import ANSWER_COLUMNS, PLAIN_COLUMNS, failed
 from selector.tables.asked import Asked, Cell
+from selector.tables.numbers import Numbers, is_plain, joined, numbered, taken, whole
 from selector.tables.rows import RowReader, load_preset, requests_of
 from selector.values import Device, Model, Request
 
 __all__ = ["Answers", "TableReader", "answer_types", "resolve_table"]
 
-MOST_ROWS = 1 << 20
+MOST_ROWS = 1 << 17
 _MOST_LAYERS = 1 << 12
 _WORTH = 3
 """A layer with fewer rows than this in a piece is asked row by row."""
-_MOST_SHORT = 1 << 31
-_FEW = 1 << 12
 _LENGTHS = ("query_len", "seq_len")
 _BESIDE = ("speculative_tokens", "num_reqs")
 
 Columns = dict[str, Any]
-Numbers = numpy.ndarray[Any, numpy.dtype[numpy.int64]]
 
 
 def resolve_table(
@@ -113,7 +110,7 @@ class Answers(NamedTuple):
 
     def column(self, name: str) -> Any:
         """An answer's column, as :func:`answer_types` says."""
-        return _taken(self._values(name), self.which)
+        return taken(self._values(name), self.which)
 
     def encoded(self, name: str) -> Any:
         """The same; text is encoded as a dictionary."""
@@ -121,8 +118,8 @@ class Answers(NamedTuple):
         if values.type != pyarrow.string():
             return self.column(name)
         few = values.dictionary_encode()
-        indices = _taken(few.indices, self.which)
-        return pyarrow.DictionaryArray.from_arrays(indices, few.dictionary)
+        indices = taken(few.indices, self.which)
+        return pyarrow.DictionaryArray.from_arrays(indices, few.dictionary, safe=False)
 
     def counted(self) -> Iterator[tuple[Columns, int]]:
         """Yields each different answer and how many rows have it."""
@@ -171,13 +168,13 @@ class TableReader:
 
     def _answer(self, rows: Any) -> Iterator[Answers]:
         names = [n for n in rows.schema.names if n in _BESIDE or self.reader.reads(n)]
-        number, firsts = _numbered(*_joined(map(rows.column, names), rows.num_rows))
+        number, firsts = numbered(*joined(map(rows.column, names), rows.num_rows))
         if len(firsts) > _MOST_LAYERS < rows.num_rows:
             for start in range(0, rows.num_rows, _MOST_LAYERS):
                 yield from self._answer(rows.slice(start, _MOST_LAYERS))
             return
         layers = self._layers(rows.select(names).take(firsts))
-        piece = _Piece(self, rows, layers, number)
+        piece = _Piece(self, rows, layers, number, firsts)
         piece.answer_failed()
         piece.answer_cells()
         piece.answer_rows(names)
@@ -190,14 +187,16 @@ class TableReader:
             self._known.clear()
         columns = [column.to_pylist() for column in rows.columns]
         told = [
-            values if _is_plain(column.type) else map(repr, values)
+            values if is_plain(column.type) else map(repr, values)
             for column, values in zip(rows.columns, columns, strict=True)
         ]
         found = []
         for place, key in enumerate(zip(*told, strict=True)):
             layer = self._known.get(key)
             if layer is None:
-                row = {n: values[place] for n, values in zip(rows.schema.names, columns, strict=True)}
+                row = {
+                    n: values[place] for n, values in zip(rows.schema.names, columns, strict=True)
+                }
                 layer = self._known[key] = self._layer(row)
             found.append(layer)
         return found or [self._layer({})]
@@ -231,12 +230,18 @@ class _Piece:
     """Rows on their way to answers."""
 
     def __init__(
-        self, table: TableReader, rows: Any, layers: Sequence[_Layer], number: Numbers
+        self,
+        table: TableReader,
+        rows: Any,
+        layers: Sequence[_Layer],
+        number: Numbers,
+        firsts: Numbers,
     ) -> None:
         self.table = table
         self.rows = rows
         self.layers = layers
         self.number = number
+        self.firsts = firsts
         self.which = numpy.full(rows.num_rows, -1, numpy.int64)
         self.different: list[Columns] = []
         self._known: dict[int, int] = {}
@@ -262,9 +267,9 @@ class _Piece:
             for one, n in zip(self.layers, counts, strict=True)
         ]
         at = numpy.flatnonzero(plain)
-        rows = _Rows(at, self.number, query_len, seq_len)
+        rows = _Rows(at, self.number, query_len, seq_len, self.firsts)
         if len(at) < len(plain):
-            rows = _Rows(at, *(column[at] for column in rows[1:]))
+            rows = _Rows(at, *(column[at] for column in rows[1:4]))
         rows, firsts = rows.placed(choices)
         cells = [(self.layers[layer], self._cell(layer, *first)) for layer, *first in firsts]
         paths = [self._paths(*cell) for cell in cells]
@@ -288,9 +293,12 @@ class _Piece:
     def _cell(self, layer: int, place: int, query_len: int, seq_len: int) -> Cell | None:
         one = self.layers[layer]
         assert one.asked is not None
-        request = Request(query_len, seq_len, one.speculative)
+        reasons = self.table.reasons
+        known = one.asked.known_cell(place, reasons)
+        if known is not None:
+            return known
         try:
-            return one.asked.cell(place, request, self.table.reasons)
+            return one.asked.cell(place, Request(query_len, seq_len, one.speculative), reasons)
         except AttnselError:
             return None
 
@@ -314,7 +322,7 @@ class _Piece:
         rows = self.rows.select(asked).take(pyarrow.array(left))
         lengths = [rows.column(n) for n in range(len(names), len(asked))]
         layers = (self.number[left], len(self.layers))
-        number, firsts = _numbered(*_joined(lengths, len(left), layers))
+        number, firsts = numbered(*joined(lengths, len(left), layers))
         found = [
             self._add(self.table.answer_one(row))
             for row in rows.take(pyarrow.array(firsts)).to_pylist()
@@ -323,8 +331,8 @@ class _Piece:
 
     def _lengths(self) -> tuple[Numbers, Numbers, Any]:
         """The lengths of each row in tokens, and whether they are those of one plain request."""
-        query_len, queries = _whole(self.rows, "query_len")
-        seq_len, seqs = _whole(self.rows, "seq_len")
+        query_len, queries = whole(self.rows, "query_len")
+        seq_len, seqs = whole(self.rows, "seq_len")
         plain = queries & seqs & (query_len >= 1) & (query_len <= seq_len) & (seq_len < LONGEST)
         for name in BATCH_COLUMNS:
             if name in self.rows.schema.names:
@@ -340,12 +348,21 @@ class _Piece:
 
 
 class _Rows(NamedTuple):
-    """Some rows, each with a number of what it belongs to, and its lengths in tokens."""
+    """Some rows, each with a number of what it belongs to, and its lengths in tokens.
+
+    Attributes:
+        at: where they are in the table.
+        number: of what they belong to.
+        query_len: tokens.
+        seq_len: tokens.
+        firsts: the first row of each number, where each has one.
+    """
 
     at: Numbers
     number: Numbers
     query_len: Numbers
     seq_len: Numbers
+    firsts: Numbers | None = None
 
     def placed(
         self, places: Sequence[Places | None]
@@ -362,15 +379,17 @@ class _Rows(NamedTuple):
         different = [*{id(one): one for one in places}.values()]
         most = max((one.size for one in different if one is not None), default=1)
         rows: _Rows = self
-        key = self.number
+        key, number, firsts = self.number, self.number, self.firsts
         if most > 1 or None in different:
             place = self._places(places, different)
             if None in different:
                 kept = numpy.flatnonzero(place >= 0)
-                place, rows = place[kept], _Rows(*(column[kept] for column in self))
+                place, rows = place[kept], _Rows(*(column[kept] for column in self[:4]))
             key = rows.number * most
             key += place
-        number, firsts = _numbered(key, len(places) * most)
+            firsts = None
+        if firsts is None:
+            number, firsts = numbered(key, len(places) * most)
         first = (
             key[firsts] // most,
             key[firsts] % most,
@@ -378,7 +397,7 @@ class _Rows(NamedTuple):
             rows.seq_len[firsts],
         )
         listed = zip(*(column.tolist() for column in first), strict=True)
-        return _Rows(rows.at, number, rows.query_len, rows.seq_len), [*listed]
+        return rows._replace(number=number, firsts=firsts), [*listed]
 
     def _places(self, places: Sequence[Places | None], different: list[Places | None]) -> Numbers:
         """The place of each row; -1: what it belongs to has none."""
@@ -388,149 +407,8 @@ class _Rows(NamedTuple):
         place = numpy.zeros(len(self.at), numpy.int64)
         for which, one in enumerate(different):
             if one is None:
-                place[kind == which] = -1
+                place[numpy.flatnonzero(kind == which)] = -1
             elif one.size > 1:
                 at = numpy.flatnonzero(kind == which)
                 place[at] = one.places(self.query_len[at], self.seq_len[at])
         return place
-
-
-# -- columns as numbers --------------------------------------------------------------------------
-
-
-def _whole(rows: Any, name: str) -> tuple[Numbers, Any]:
-    """A column of whole numbers, and where it is one; a column that is missing says nothing."""
-    nothing = numpy.zeros(rows.num_rows, numpy.int64)
-    if name not in rows.schema.names:
-        return nothing, nothing > 0
-    column = rows.column(name)
-    kind = column.type
-    if pyarrow.types.is_floating(kind):
-        values = column.cast(pyarrow.float64()).fill_null(0.5).to_numpy(zero_copy_only=False)
-        whole = (numpy.abs(values) < LONGEST) & (values == numpy.trunc(values))
-        return numpy.where(whole, values, 0).astype(numpy.int64), whole
-    if not pyarrow.types.is_integer(kind):
-        return nothing, nothing > 0
-    values = column.fill_null(0).to_numpy(zero_copy_only=False)
-    if kind == pyarrow.uint64():
-        values = numpy.minimum(values, LONGEST)
-    return values.astype(numpy.int64, copy=False), values > 0
-
-
-def _joined(
-    columns: Iterable[Any], rows: int, first: tuple[Numbers, int] | None = None
-) -> tuple[Numbers, int]:
-    """Columns as one of numbers: rows with the same number are alike in all of them.
-
-    Args:
-        columns: Arrow arrays.
-        rows: how many.
-        first: a column that is numbers already, and what they are below.
-
-    Returns:
-        The numbers, and what they are below.
-    """
-    joined, size = first or (numpy.zeros(rows, numpy.int32), 1)
-    for column in columns:
-        numbers, count = _numbers(column)
-        if count == 1:
-            continue
-        if size > 1 and size * count > _few(rows):
-            joined, firsts = _numbered(joined, size)
-            size = len(firsts)
-        size *= count
-        if size >= _MOST_SHORT:
-            joined = joined.astype(numpy.int64, copy=False)
-        joined *= count
-        numpy.add(joined, numbers, out=joined, casting="unsafe")
-    return joined, size
-
-
-def _few(rows: int) -> int:
-    """How many numbers are few enough for a list of them all, beside so many rows."""
-    return rows + _FEW
-
-
-def _numbers(column: Any) -> tuple[Numbers, int]:
-    """A column as numbers, the same for equal values, and what they are below."""
-    kind = column.type
-    if column.null_count == len(column):
-        return numpy.zeros(len(column), numpy.int64), 1
-    try:
-        if pyarrow.types.is_boolean(kind):
-            return _in_range(column.cast(pyarrow.int8()), 0, 1)
-        if pyarrow.types.is_integer(kind) and kind != pyarrow.uint64():
-            ends = pyarrow.compute.min_max(column).as_py()
-            if ends["max"] - ends["min"] < _FEW:
-                return _in_range(column, ends["min"], ends["max"])
-        if pyarrow.types.is_floating(kind):  # as bits: no value is lost among equal ones
-            column = column.cast(pyarrow.float64()).view(pyarrow.int64())
-        if not pyarrow.types.is_dictionary(kind):
-            column = column.dictionary_encode()
-        return _in_range(column.indices, 0, len(column.dictionary) - 1)
-    except pyarrow.ArrowException:  # lists and the like
-        known: dict[str, int] = {}
-        listed = [known.setdefault(repr(one), len(known)) for one in column.to_pylist()]
-        return numpy.array(listed, numpy.int64), len(known)
-
-
-def _in_range(column: Any, low: int, high: int) -> tuple[Numbers, int]:
-    """Whole numbers from ``low`` to ``high`` as numbers from 0; null comes last."""
-    if not column.null_count:
-        numbers = column.to_numpy(zero_copy_only=False)
-        if low:
-            numbers = numpy.subtract(numbers, low, dtype=numpy.int64)
-        return numbers, high - low + 1
-    numbers = numpy.subtract(_raw(column), low, dtype=numpy.int64)
-    numpy.putmask(numbers, column.is_null().to_numpy(zero_copy_only=False), high - low + 1)
-    return numbers, high - low + 2
-
-
-def _raw(column: Any) -> Any:
-    """The values of a column of numbers; where it is null, any number."""
-    kind = column.type.to_pandas_dtype()
-    return numpy.frombuffer(column.buffers()[1], kind)[column.offset :][: len(column)]
-
-
-def _numbered(numbers: Numbers, below: int) -> tuple[Numbers, Numbers]:
-    """The same rows numbered from 0 without gaps, and the first row of each number."""
-    count = len(numbers)
-    if below > _few(count):
-        encoded = pyarrow.array(numbers).dictionary_encode()
-        numbers, below = encoded.indices.to_numpy(), len(encoded.dictionary)
-    first = numpy.full(below, -1, numpy.int64)
-    first[numbers[::-1]] = numpy.arange(count - 1, -1, -1)  # the last one written is the first
-    present = numpy.flatnonzero(first >= 0)
-    if len(present) < below:
-        renumbered = numpy.zeros(below, numpy.int64)
-        renumbered[present] = numpy.arange(len(present))
-        return renumbered.take(numbers), first[present]
-    return numbers.astype(numpy.int64, copy=False), first
-
-
-def _taken(values: Any, which: Numbers) -> Any:
-    """Some values of a column by their numbers; of a column of numbers, faster than by Arrow."""
-    if values.null_count == len(values):
-        return pyarrow.nulls(len(which), values.type)
-    if not pyarrow.types.is_integer(values.type):
-        return values.take(pyarrow.array(which))
-    known = None
-    if values.null_count:
-        valid = values.is_valid().to_numpy(zero_copy_only=False)
-        known = pyarrow.py_buffer(numpy.packbits(valid.take(which), bitorder="little"))
-    found = pyarrow.py_buffer(_raw(values).take(which))
-    return pyarrow.Array.from_buffers(values.type, len(which), [known, found])
-
-
-def _is_plain(kind: Any) -> bool:
-    """Whether equal values of a type are the same in Python."""
-    if pyarrow.types.is_dictionary(kind):
-        kind = kind.value_type
-    return any(
-        (
-            pyarrow.types.is_boolean(kind),
-            pyarrow.types.is_integer(kind),
-            pyarrow.types.is_string(kind),
-            pyarrow.types.is_null(kind),
-        )
-    )
