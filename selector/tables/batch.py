@@ -26,7 +26,7 @@ from selector.values import Device, Model, Request
 
 __all__ = ["Answers", "TableReader", "answer_types", "resolve_table"]
 
-MOST_ROWS = 1 << 17
+MOST_ROWS = 1 << 18
 _MOST_LAYERS = 1 << 12
 _WORTH = 3
 """A layer with fewer rows than this in a piece is asked row by row."""
@@ -275,8 +275,11 @@ class _Piece:
         paths = [self._paths(*cell) for cell in cells]
         rows, firsts = rows.placed(paths)
         found = [self._path(*cells[cell], place, *lengths) for cell, place, *lengths in firsts]
-        if found:
-            self.which[rows.at] = numpy.array(found, numpy.int64)[rows.number]
+        answers = numpy.array(found, numpy.int64).take(rows.number)
+        if len(answers) == len(self.which):
+            self.which = answers
+        else:
+            self.which[rows.at] = answers
 
     def _choice(self, one: _Layer) -> Places | None:
         try:

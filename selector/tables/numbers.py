@@ -112,12 +112,12 @@ def _few_whole(column: Any) -> tuple[Numbers, int] | None:
     low, high = int(values.min()), int(values.max())  # of what lies under null, too
     if high - low >= _FEW:
         return None
-    if low:
-        values = numpy.subtract(values, low, dtype=numpy.int64)
     most = high - low
+    numbers = values.astype(numpy.int32)
+    numbers -= numpy.int64(low).astype(numpy.int32)  # right whatever was cut off: they are close
     if not column.null_count:
-        return values, most + 1
-    numbers, known = values.astype(numpy.int32), _known(column)
+        return numbers, most + 1
+    known = _known(column)
     for _ in range(2):  # turned round twice, so that they end where the known ones do
         numpy.subtract(most + 1, numbers, out=numbers)
         numbers *= known  # faster than to choose by a mask
