@@ -80,3 +80,11 @@ def test_values_are_taken_as_arrow_takes_them(kind: Any) -> None:
         column = pyarrow.array([[v] if of else v for v in said], kind).slice(1)
         which = numpy.array([2, 0, 1, 1, 0, 2, 2, 2, 1])
         assert numbers.taken(column, which).equals(column.take(pyarrow.array(which)))
+
+
+def test_more_kinds_of_rows_than_32_bits_can_tell() -> None:
+    """The first row and the last are 2^32 apart."""
+    size = 1 << 16
+    columns = [pyarrow.array(range(size + 1)), pyarrow.array([*range(size), 0])]
+    _, firsts = numbers.numbered(*numbers.joined(columns, size + 1))
+    assert len(firsts) == size + 1
