@@ -33,6 +33,9 @@ _MOST_ERRORS = 256
 _MOST_STARTUP = 4096
 """So many lines that may say something of the start are looked at closely."""
 
+_LONGEST_OF_STARTUP = 1 << 16
+"""Of a longer line, this much of its beginning is looked at for the start."""
+
 _MOST_MARKS = 256
 """So many texts are begun in one line: the first and the last ones."""
 
@@ -193,7 +196,8 @@ class _Reader:
 
     def _read_startup(self, lines: list[Line]) -> None:
         before = self._cleaned_before()[-1:] if self._startup_pending else []
-        for line in lines:
+        for whole in lines:
+            line = whole._replace(text=whole.text[:_LONGEST_OF_STARTUP])
             same = [b for b in before if line.tag in ("", b.tag)]
             self._startup.read_line(line, same[0] if same else None)
             before = [line]
