@@ -33,6 +33,9 @@ _MOST_ERRORS = 256
 _MOST_STARTUP = 4096
 """So many lines that may say something of the start are looked at closely."""
 
+_LONGEST_LINE = 1 << 16
+"""Of a longer line, this much of its beginning is looked at for all but the engine's errors."""
+
 _MOST_MARKS = 256
 """So many texts are begun in one line: the first and the last ones."""
 
@@ -179,7 +182,7 @@ class _Reader:
 
     def _read_beside(self, lines: list[Line], marked: bool) -> None:
         """Reads what one backend says by itself, and keeps errors that nothing here reads."""
-        for line in lines:
+        for line in _shortened(lines):
             older = read_older(line.text)
             if older is None:
                 said = None if marked else strange(line.text)
@@ -193,7 +196,7 @@ class _Reader:
 
     def _read_startup(self, lines: list[Line]) -> None:
         before = self._cleaned_before()[-1:] if self._startup_pending else []
-        for line in lines:
+        for line in _shortened(lines):
             same = [b for b in before if line.tag in ("", b.tag)]
             self._startup.read_line(line, same[0] if same else None)
             before = [line]
@@ -329,3 +332,8 @@ def _error_of(older: Older, words: Words, line: int) -> EngineError:
 
 def _counted(error: EngineError, more: int) -> EngineError:
     return msgspec.structs.replace(error, count=error.count + more)
+
+
+def _shortened(lines: Iterable[Line]) -> list[Line]:
+    """The beginnings of lines that are too long."""
+    return [line._replace(text=line.text[:_LONGEST_LINE]) for line in lines]
