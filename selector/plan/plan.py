@@ -12,18 +12,17 @@ from operator import and_
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from selector.asking import ask, check_facts, check_space
 from selector.binding import Selector
 from selector.domains import Domain, Value
 from selector.manifest import Manifest
+from selector.plan.cells import Cells
 from selector.plan.computed import Need, Relation
 from selector.plan.kind import Kind, narrowed
 from selector.plan.shape import Reading, Shape
 from selector.plan.tail import Pick, Tail, Used
 from selector.plan.terms import KIND_FIELDS, Rules, UndecidedError, rules_of
-from selector.resolve import resolve
 from selector.stored import fetch, keep, key_of
-from selector.values import Device, Facts, Layer, Policy, Request, Resolution
+from selector.values import Device, Facts, Layer, Request
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,8 +31,8 @@ __all__ = ["Pick", "Plan"]
 
 Values = Mapping[str, Value | Domain]
 
-_FREE = Policy()
 _MOST = 1 << 16
+_MOST_BOUND = 1 << 10
 
 
 class _Route:
@@ -90,6 +89,8 @@ class Plan:
         self._kinds: dict[tuple[object, ...], Kind] = {}
         self._shapes: dict[tuple[object, ...], tuple[Shape, Device, Facts]] = {}
         self._seen: dict[tuple[object, ...], tuple[Pick, Device, Layer, Facts]] = {}
+        self._selector = Selector(manifest)
+        self._bound: dict[tuple[object, ...], Cells] = {}
         self._equal_shapes: dict[tuple[object, ...], Shape] = {}
 
     @classmethod
@@ -161,7 +162,8 @@ class Plan:
                 pick = None
             if pick is not None:
                 return pick
-        return Pick.of(self._defined(device, layer, facts, request, closed_world))
+        cells = self._cells(device, layer, facts, closed_world)
+        return cells.resolve(request.query_len, request.seq_len, request.speculative_tokens)
 
     def _fast(
         self, device: Device, layer: Layer, facts: Facts, request: Request, closed_world: bool
@@ -251,10 +253,13 @@ class Plan:
         mask = route.mask(layer, request)
         return route.kind.choices(mask).prefill.first(mask)
 
-    def _defined(
-        self, device: Device, layer: Layer, facts: Facts, request: Request, closed_world: bool
-    ) -> Resolution:
-        check_facts(self.manifest, facts)
-        question = ask(self.manifest, device, layer, facts, closed_world)
-        check_space(self.manifest, question)
-        return resolve(self.manifest, device, question, facts, request, _FREE)
+    def _cells(self, device: Device, layer: Layer, facts: Facts, closed_world: bool) -> Cells:
+        """The definition's answers for a layer of which something unknown decides."""
+        key = (device, layer, facts, closed_world)
+        cells = self._bound.get(key)
+        if cells is None:
+            bound = self._selector.bind(device, layer, facts, closed_world=closed_world)
+            if len(self._bound) >= _MOST_BOUND:
+                self._bound.clear()
+            cells = self._bound[key] = Cells(bound)
+        return cells

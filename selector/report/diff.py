@@ -9,7 +9,7 @@ from itertools import groupby
 from selector.analysis.comparing import Drawn, Region
 from selector.analysis.rerouting import ModelChange, PathChange, Way
 from selector.report.differences import Commands, Diff, change_words
-from selector.report.text import BLANK, Line, faint, good, grid, line, markdown_table, strong
+from selector.report.text import BLANK, GLUE, Line, faint, good, grid, line, markdown_table, strong
 from selector.report.wording import capabilities_words, counted, listed
 
 __all__ = ["diff_lines"]
@@ -131,6 +131,9 @@ _MOST_ROWS = 12
 _MOST_OTHERS = 15
 """Changes beyond the limit that are still named."""
 
+_NO_MODEL = (
+    "Of the known models with nothing set, none is given anything else on a known architecture."
+)
 _NO_WITNESS = "no question to paste could be made of it"
 
 
@@ -178,7 +181,7 @@ def _region_lines(diff: Diff, region: Region) -> Iterator[Line]:
 def _example_line(commands: Commands | None) -> Line:
     if commands is None:
         return line("      ", faint(_NO_WITNESS), hang=8)
-    return line("      e.g. ", faint(commands[1]), hang=8)
+    return line("      e.g. ", faint(commands[1].replace(" ", GLUE)), hang=8)
 
 
 def _rest_lines(diff: Diff) -> Iterator[Line]:
@@ -218,7 +221,7 @@ def _tail_lines(diff: Diff) -> Iterator[Line]:
         head = [faint(title) for title in ("models", "architectures", "change")]
         yield from grid([head, *_model_rows(found.models)], indent=2, gap=2)
     else:
-        yield line("Of the known models, none is given anything else on a known architecture.")
+        yield line(_NO_MODEL)
     beside = [*_beside(diff)]
     if beside:
         yield BLANK
@@ -258,7 +261,7 @@ def _markdown_lines(diff: Diff) -> Iterator[Line]:
         yield from _folded(title, table)
     else:
         yield BLANK
-        yield line("Of the known models, none is given anything else on a known architecture.")
+        yield line(_NO_MODEL)
     if found.paths:
         yield from _folded("Same backends, computed in another way", _markdown_paths(diff))
     elif (words := _paths_summary(diff)) is not None:

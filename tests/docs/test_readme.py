@@ -80,6 +80,13 @@ def test_the_library_page_runs_from_top_to_bottom() -> None:
     assert "flashinfer_trtllm_gen CAPABILITY 9.0 10.0, 10.3, 10.7" in out.getvalue()
 
 
+def test_the_page_of_plans_runs_from_top_to_bottom() -> None:
+    page = (ROOT / "docs" / "plan.md").read_text()
+    code = "\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
+    assert code.count("assert") == 3
+    exec(compile(code, "docs/plan.md", "exec"), {})
+
+
 def test_the_batch_page_names_every_column() -> None:
     from selector.tables.rows import ANSWER_COLUMNS
 
