@@ -83,8 +83,12 @@ def _numbers(column: Any) -> tuple[Numbers, int]:
         return numpy.zeros(len(column), numpy.int64), 1
     try:
         if pyarrow.types.is_boolean(kind):
-            column = column.cast(pyarrow.int8())
-            kind = column.type
+            bits = _bits(column, 1)
+            if not column.null_count:
+                return bits, 2
+            bits += 1
+            bits *= _known(column)
+            return bits, 3
         if pyarrow.types.is_integer(kind) and kind != pyarrow.uint64():
             few = _few_whole(column)
             if few is not None:
@@ -134,11 +138,15 @@ def _raw(column: Any) -> Any:
 
 def _known(column: Any) -> Any:
     """1 where a column has a value, 0 where it is null."""
-    bits = column.buffers()[0]
-    if bits is None:
+    if column.buffers()[0] is None:
         return numpy.ones(len(column), numpy.uint8)
+    return _bits(column, 0)
+
+
+def _bits(column: Any, buffer: int) -> Any:
+    """A buffer of bits of a column, as 0 and 1."""
     start, end = column.offset, column.offset + len(column)
-    some = numpy.frombuffer(bits, numpy.uint8)[start // 8 : -(-end // 8)]
+    some = numpy.frombuffer(column.buffers()[buffer], numpy.uint8)[start // 8 : -(-end // 8)]
     return numpy.unpackbits(some, bitorder="little")[start % 8 :][: len(column)]
 
 
