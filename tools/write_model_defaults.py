@@ -2,9 +2,9 @@
 
 Run it after moving to another transformers release, in an environment of its own:
 
-    python -m venv /tmp/classes
-    /tmp/classes/bin/pip install transformers==5.20.2 torch
-    /tmp/classes/bin/python tools/write_model_defaults.py
+    python -m venv build/classes
+    build/classes/bin/pip install transformers==5.20.2 torch
+    build/classes/bin/python tools/write_model_defaults.py
 
 Every configuration class is built with no arguments, and again with its sizes changed: a value that
 moves with another one is computed by the class, and is left to the reader's rules. Models are built
