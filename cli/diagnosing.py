@@ -129,7 +129,7 @@ def _read(file: str, vocabulary: Vocabulary) -> Log:
 
 
 def _lines(stream: io.BufferedIOBase) -> Iterator[str]:
-    """Yields the lines of a log that may be compressed, or UTF-16 as some shells write files."""
+    """Yields whole lines of a log that may be compressed, or UTF-16 as some shells write files."""
     chunks = iter(partial(stream.read1, _CHUNK), b"")
     first = next(chunks, b"")
     chunks = chain([first], chunks)
@@ -140,9 +140,9 @@ def _lines(stream: io.BufferedIOBase) -> Iterator[str]:
     wide = first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     begun: list[str] = []  # of a line whose end is not there yet
     for text in codecs.iterdecode(chunks, "utf-16" if wide else "utf-8-sig", "replace"):
-        *whole, rest = text.split("\n")
-        for line in whole:
-            yield "".join((*begun, line, "\n"))
+        lines, end, rest = text.rpartition("\n")
+        if end:
+            yield "".join((*begun, lines))
             begun.clear()
         begun.append(rest)
     yield "".join(begun)

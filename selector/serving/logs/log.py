@@ -138,6 +138,10 @@ class _Reader:
 
     def read(self, number: int, raw: str) -> None:
         """Reads one line."""
+        if len(raw) < 2 and not (self._pending or self._drafts or self._startup.goes_on):
+            self._startup_pending = False
+            self._before.append((number, raw))
+            return
         marked = has_mark(raw, (earlier for _, earlier in self._before))
         of_startup = self._startup_left > 0 and is_of_startup(raw)
         self._startup_left -= of_startup

@@ -64,6 +64,7 @@ _SIGNS = (
 """What a line must hold before it is looked at closely."""
 
 _LONGEST_COMMAND = 16_384
+_MOST_OF_COMMANDS = 65_536
 _MOST_UNREAD = 20
 _MOST_STATEMENTS = 64
 
@@ -122,6 +123,7 @@ class Startup:
         self._settings: dict[str, tuple[int, Stated]] = {}
         self._command: list[str] = []
         self._command_line = 0
+        self._command_size = 0
         self._statements = 0
 
     @property
@@ -251,7 +253,8 @@ class Startup:
     def _finish_command(self) -> None:
         text = "\n".join(self._command).rstrip("\\")
         self._command = []
-        if self._is_enough():
+        self._command_size += len(text)
+        if self._is_enough() or self._command_size > _MOST_OF_COMMANDS:
             return
         try:
             variables, words = split_line(text)
