@@ -166,7 +166,9 @@ class Startup:
         self._read_patterns("model", _MODELS, text, len(head), line, before)
         self._read_patterns("product", _PRODUCTS, text, len(head), line, before)
         self._read_patterns("capability", _CAPABILITIES, text, len(head), line, before)
-        if not self._command and (found := _COMMAND.search(line.text)):
+        if self._command or self._command_size > _MOST_OF_COMMANDS:
+            return
+        if found := _COMMAND.search(line.text):
             self._command_line = line.number
             self._read_command(_from_variables(line.text, found))
 
