@@ -69,20 +69,26 @@ class Line(NamedTuple):
     after: bool = False
 
 
+_MOST_PARTS = 4096
+"""So many lines can be written into one; the rest is one."""
+
+
 def number_lines(text: str | Iterable[str]) -> Iterator[tuple[int, str]]:
     """Each line with its number, from 1, without its end; long ones are cut.
 
     Args:
         text: a whole log, or its lines, which may keep their ends; one may hold several.
     """
-    number = 0
+    number = blank = 0
     for chunk in (text,) if isinstance(text, str) else text:
         start, size = 0, len(chunk)
         while start < size:
             end = chunk.find("\n", start)
             end = size if end < 0 else end
             number += 1
-            yield number, chunk[start : min(end, start + LONGEST_LINE)]
+            blank = blank + 1 if end - start < 2 else 0
+            if blank < 4:  # of more blank lines in a row, three are enough
+                yield number, chunk[start : min(end, start + LONGEST_LINE)]
             start = end + 1
         if not size:
             number += 1
@@ -93,7 +99,7 @@ def clean_line(number: int, raw: str) -> list[Line]:
     """The lines that a line of a log holds: a JSON envelope can hold several."""
     found: list[Line] = []
     text, partial = _open_envelope(_COLOUR.sub("", raw).rstrip("\r"))
-    parts = re.split(r"[\r\n]+|\\n", text.rstrip("\r\n"))
+    parts = re.split(r"[\r\n]+|\\n", text.rstrip("\r\n"), maxsplit=_MOST_PARTS)
     for place, part in enumerate(parts):
         found.append(_strip(number, part, partial and place == len(parts) - 1))
     return found
