@@ -93,8 +93,9 @@ def check_layer(manifest: Manifest, layer: Layer) -> None:
     Raises:
         ValueRefusedError: the device, the request, the manifest or the facts say it.
     """
+    others = _said_by_others(manifest)
     for name in layer.fields:
-        if name in _said_by_others(manifest):
+        if name in others:
             raise ValueRefusedError(f"{name} is no field of a layer; something else says it")
 
 

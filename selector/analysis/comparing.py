@@ -259,7 +259,6 @@ class _Comparer:
         regions.sort(key=lambda region: -region.count)
         drawn = [*self._drawn_open(), *self._drawn_beyond(beyond)]
         rerouted = self._rerouted()
-        old, new = self.space.manifests
         return Comparison(
             space=self.space,
             able=self._able,
@@ -268,7 +267,7 @@ class _Comparer:
             drawn=tuple(drawn),
             paths=rerouted.changes(),
             asked_of_paths=rerouted.asked,
-            models=models_changed(old, new),
+            models=models_changed(self._plans),
             stated=self.stated,
             left_out=tuple(self._left_out()),
         )
@@ -281,7 +280,7 @@ class _Comparer:
 
     def _decide(self, index: int, kind: Kind, mask: int) -> Decision | None:
         try:
-            return kind.choices(mask).pair(mask, self._plans[index]._agree)
+            return kind.choices(mask).pair(mask, self._plans[index].agree)
         except UndecidedError:
             return None
 

@@ -19,7 +19,7 @@ from selector.domains import Domain
 from selector.plan.kind import Derived, Kind
 from selector.values import Phase
 
-__all__ = ["Decision", "Diagram", "Level", "Node", "OverBudgetError"]
+__all__ = ["Decision", "Diagram", "Level", "Node", "OverBudgetError", "order_of"]
 
 Decision = tuple[str | None, str | None]
 """The prefill and the decode backend."""
@@ -72,13 +72,6 @@ class Walk:
         self._dead: dict[int, int] = {}
         self._lists: dict[tuple[int, int], int] = {}
         self._steps = [self._masks(level) for level in order]
-        self._order_of = {
-            bit: (names, phase) for phase in Phase for bit, names in kind.lists[phase]
-        }
-        self._flags_of = {
-            phase: sum(flag for (_, p), flag in kind.flag_of.items() if p is phase)
-            for phase in Phase
-        }
 
     def _bits(self, name: str) -> int:
         masks = self.kind.masks.get(name)
@@ -217,7 +210,7 @@ class Diagram:
 
     def __init__(self, space: Space, kind: KindOf, decide: Decide, budget: int) -> None:
         self.kind = kind
-        self.order = _order(space, kind)
+        self.order = order_of(space, kind)
         self._walks = [Walk(one, self.order) for one in kind.kinds]
         self._decide = decide
         self._budget = budget
@@ -254,7 +247,7 @@ class Diagram:
         return node
 
 
-def _order(space: Space, kind: KindOf) -> tuple[Level, ...]:
+def order_of(space: Space, kind: KindOf) -> tuple[Level, ...]:
     """The fields of a kind: what lists and derived values look at first, then what tells most."""
     derived = {d.name: d for one in kind.kinds for d in one.derived}
     weight: dict[str, int] = {}

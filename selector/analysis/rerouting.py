@@ -159,13 +159,13 @@ def _thresholds(entry: Entry) -> Iterator[int]:
 _REQUESTS = (Request(1, 4096), Request(512, 512), Request(8192, 8192), Request(512, 8192))
 
 
-def models_changed(old: Manifest, new: Manifest) -> tuple[ModelChange, ...]:
+def models_changed(plans: tuple[Plan, Plan]) -> tuple[ModelChange, ...]:
     """The layers of known models that are decided otherwise on some architecture.
 
     All software that either manifest asks for is taken to be there.
     """
-    plans = (Plan(old), Plan(new))
-    switches = {n: True for m in (old, new) for n, kind in m.facts.items() if kind == "boolean"}
+    declared = [pair for plan in plans for pair in plan.manifest.facts.items()]
+    switches = {name: True for name, kind in declared if kind == "boolean"}
     facts = Facts(MappingProxyType(switches))
     found: dict[ModelChange, list[str]] = {}
     known: dict[tuple[str, Layer], ModelChange | None] = {}

@@ -28,7 +28,15 @@ from selector.plan.terms import KIND_FIELDS, Rules, Term, rules_of, term_of
 from selector.rules import Test, When
 from selector.values import Facts
 
-__all__ = ["KindOf", "Space", "classes_of", "representative"]
+__all__ = [
+    "KindOf",
+    "Space",
+    "classes_of",
+    "needs_by_fact",
+    "representative",
+    "values_within",
+    "versions_about",
+]
 
 _DEVICE = ("platform", "capability")
 _EITHER = Domain.of(True, False)
@@ -148,10 +156,12 @@ class Space:
 
 def can_be(test: Test, classes: Mapping[str, Domain], holds: bool) -> bool:
     """Whether a field can lie within (or outside) bounds that fields of these classes give."""
-    return next(_within(test, classes, holds), None) is not None
+    return next(values_within(test, classes, holds), None) is not None
 
 
-def _within(test: Test, classes: Mapping[str, Domain], holds: bool) -> Iterator[dict[str, Value]]:
+def values_within(
+    test: Test, classes: Mapping[str, Domain], holds: bool
+) -> Iterator[dict[str, Value]]:
     """Yields values of the classes for which the test holds, or for which it does not."""
     own = classes[test.field]
     ends = {end: classes[end] for bound in test.allowed.bounds for end in bound.ends}
@@ -190,20 +200,25 @@ def _telling(values: Domain, other: Domain) -> list[Value]:
     return list(found) or [representative(values)]
 
 
+def needs_by_fact(rules: Iterable[Rules]) -> dict[str, dict[str, Need]]:
+    """Fact → the requirements that are made of it, by the field that stands for each."""
+    found: dict[str, dict[str, Need]] = {}
+    for one in rules:
+        for name, requirement in one.requirements.items():
+            found.setdefault(requirement.fact, {})[name] = Need(requirement)
+    return found
+
+
 def _impossible_versions(rules: Rules) -> Iterator[Term]:
     """Yields what no version of a package makes of its requirements."""
-    by_fact: dict[str, list[str]] = {}
-    for name, need in rules.requirements.items():
-        by_fact.setdefault(need.fact, []).append(name)
-    for fact, names in by_fact.items():
-        needs = [Need(rules.requirements[name]) for name in names]
+    for fact, needs in needs_by_fact([rules]).items():
         can = {
-            tuple(need.of(Facts({fact: version})) is True for need in needs)
-            for version in versions_about(need.requirement.specifier for need in needs)
+            tuple(need.of(Facts({fact: version})) is True for need in needs.values())
+            for version in versions_about(need.requirement.specifier for need in needs.values())
         }
-        for said in product((True, False), repeat=len(names)):
+        for said in product((True, False), repeat=len(needs)):
             if said not in can:
-                yield {name: Domain.of(one) for name, one in zip(names, said, strict=True)}
+                yield {name: Domain.of(one) for name, one in zip(needs, said, strict=True)}
 
 
 def versions_about(specifiers: Iterable[str | None]) -> list[str | bool | None]:

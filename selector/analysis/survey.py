@@ -10,12 +10,12 @@ from copy import copy
 import msgspec
 
 from selector.analysis.counting import Counts
-from selector.analysis.diagram import Decision, Diagram, Outcome, OverBudgetError, _order
+from selector.analysis.diagram import Decision, Diagram, Outcome, OverBudgetError, order_of
 from selector.analysis.space import KindOf, Space, representative
 from selector.domains import Domain
 from selector.manifest import Manifest
+from selector.plan.agreeing import agreement
 from selector.plan.kind import Kind
-from selector.plan.plan import Plan
 from selector.plan.terms import KIND_FIELDS, Term, UndecidedError
 from selector.rules import When
 
@@ -98,7 +98,7 @@ class Survey:
         self.space = Space((manifest,), whens)
         self.terms = self.space.terms
         self.left = budget
-        self._agree = Plan(manifest)._agree
+        self._agree = agreement(manifest)
 
     def chosen(self, kind: Kind, mask: int) -> Decision:
         """The prefill and the decode backend.
@@ -153,7 +153,7 @@ def _sampled(space: Space, kind: KindOf, region: Region, choose: Choose) -> Part
     (rules,) = kind.kinds
     drawn = random.Random(0)
     levels = []
-    for level in _order(space, kind):
+    for level in order_of(space, kind):
         inside = region.known.get(level.name)
         classes = [c for c in level.classes if inside is None or not (c & inside).is_empty()]
         if classes:

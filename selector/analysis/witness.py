@@ -7,10 +7,15 @@ from types import MappingProxyType
 
 import msgspec
 
-from selector.analysis.space import Space, _within, representative, versions_about
+from selector.analysis.space import (
+    Space,
+    needs_by_fact,
+    representative,
+    values_within,
+    versions_about,
+)
 from selector.domains import Domain, Value
 from selector.fields import ABSENT, REQUEST_FIELDS, UNSET, capability_text
-from selector.plan.computed import Need
 from selector.values import Device, Facts, Layer, Request
 
 __all__ = ["Witness", "witness_of"]
@@ -30,7 +35,7 @@ def witness_of(space: Space, classes: Mapping[str, Domain]) -> Witness | None:
 
     ``None``: none could be made (several bounds of one field at once, for example).
     """
-    values = {name: _usual(space, name, found) for name, found in classes.items()}
+    values = {name: _usual(found) for name, found in classes.items()}
     for name, found in space.classes.items():
         if name not in values:
             values[name] = _quiet(space, name, found)
@@ -39,7 +44,7 @@ def witness_of(space: Space, classes: Mapping[str, Domain]) -> Witness | None:
             if name not in classes:
                 continue
             ends = {n: classes.get(n, Domain.of(values[n])) for n in values}
-            solved = next(_within(test, ends, bool(values[name])), None)
+            solved = next(values_within(test, ends, bool(values[name])), None)
             if solved is None:
                 return None
             values |= solved
@@ -62,7 +67,7 @@ def witness_of(space: Space, classes: Mapping[str, Domain]) -> Witness | None:
     return Witness(Device(platform, code), Layer(MappingProxyType(layer)), Facts(facts), request)
 
 
-def _usual(space: Space, name: str, values: Domain) -> Value:
+def _usual(values: Domain) -> Value:
     """A member of a class, one that models have where there is one."""
     for number in (1, 16, 64, 128, 256, 512, 576, 2048):
         if values.admits(number):
@@ -82,7 +87,7 @@ def _quiet(space: Space, name: str, classes: tuple[Domain, ...]) -> Value:
     for symbol in (UNSET, ABSENT):
         if any(values.admits(symbol) for values in classes):
             return symbol
-    return _usual(space, name, classes[0])
+    return _usual(classes[0])
 
 
 def _facts(space: Space, values: Mapping[str, Value]) -> dict[str, str | bool | None] | None:
@@ -92,19 +97,15 @@ def _facts(space: Space, values: Mapping[str, Value]) -> dict[str, str | bool | 
         for name, kind in manifest.facts.items():
             if kind == "boolean" and name in values:
                 found[name] = bool(values[name])
-    needs = {n: Need(r) for rules in space.rules for n, r in rules.requirements.items()}
-    by_fact: dict[str, list[str]] = {}
-    for name, need in needs.items():
-        by_fact.setdefault(need.requirement.fact, []).append(name)
-    for fact, names in by_fact.items():
+    for fact, needs in needs_by_fact(space.rules).items():
         tried = (
             [found[fact]]
             if fact in found
-            else versions_about(needs[name].requirement.specifier for name in names)
+            else versions_about(need.requirement.specifier for need in needs.values())
         )
-        wanted = [bool(values.get(name, True)) for name in names]
+        wanted = [bool(values.get(name, True)) for name in needs]
         for version in tried:
-            met = [needs[name].of(Facts({fact: version})) is True for name in names]
+            met = [need.of(Facts({fact: version})) is True for need in needs.values()]
             if met == wanted:
                 found[fact] = version
                 break

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from selector.asking import lengths_of
 from selector.binding import Bound
 from selector.domains import Domain
-from selector.plan.places import Axis, moving, sets_of
+from selector.plan.memo import remember
+from selector.plan.places import LEAST, Axis, moving, sets_of
 from selector.plan.tail import Pick
 from selector.plan.terms import tests_of_choice, tests_of_pair
 from selector.rules import Test
@@ -24,7 +25,6 @@ _MOST = 1 << 20
 """So many cells are kept; then they are asked for anew."""
 
 _AXES = ("query_len", "seq_len", "context_len")
-_LEAST = {"query_len": 1, "seq_len": 1}
 
 
 class Cells:
@@ -32,6 +32,7 @@ class Cells:
 
     def __init__(self, bound: Bound) -> None:
         self.bound = bound
+        self._whatever = bound.resolve()
         self._tables: dict[int, _Table] = {}
         self._plain = self._table(0)
 
@@ -62,26 +63,25 @@ class Cells:
     def _table(self, speculative_tokens: int) -> _Table:
         table = self._tables.get(speculative_tokens)
         if table is None:
-            if len(self._tables) >= 64:
-                self._tables.clear()
-            table = self._tables[speculative_tokens] = _Table(self.bound, speculative_tokens)
+            table = _Table(self.bound, self._whatever, speculative_tokens)
+            remember(self._tables, speculative_tokens, table, 64)
         return table
 
 
 class _Table:
     """The cells for one number of draft tokens."""
 
-    def __init__(self, bound: Bound, speculative_tokens: int) -> None:
+    def __init__(self, bound: Bound, whatever: Resolution, speculative_tokens: int) -> None:
         self.bound = bound
         self.speculative_tokens = speculative_tokens
-        sets, relations = sets_of(bound.manifest, lambda: bound.question, _tests(bound))
+        sets, relations = sets_of(bound.manifest, lambda: bound.question, _tests(bound, whatever))
         moves = moving(bound.manifest)
         self._cells_hold = all(moves.isdisjoint(relation.names) for relation in relations)
         sets.setdefault("query_len", []).extend(
             Domain.between(None, max(longest, 1 + speculative_tokens))
-            for longest in _thresholds(bound)
+            for longest in _thresholds(bound, whatever)
         )
-        axes = {name: Axis(found, _LEAST.get(name, 0)) for name, found in sets.items()}
+        axes = {name: Axis(found, LEAST.get(name, 0)) for name, found in sets.items()}
         self._others = [(n, a) for n, a in axes.items() if n not in _AXES or a.odd]
         self._relations = relations
         self._query, self._seq, self._context = (
@@ -106,12 +106,10 @@ class _Table:
         return self._ask(cell, query_len, seq_len) if found is None else found
 
     def _ask(self, cell: object, query_len: int, seq_len: int) -> Pick:
-        if len(self._cells) >= _MOST:
-            self._cells.clear()
         request = Request(query_len, seq_len, self.speculative_tokens)
         pick = Pick.of(self.bound.resolve_one(request))
         if self._cells_hold:
-            self._cells[cell] = pick
+            remember(self._cells, cell, pick, _MOST)
         return pick
 
     def _more(self, query_len: int, seq_len: int) -> Iterator[object]:
@@ -124,19 +122,18 @@ class _Table:
             yield relation.of(known)
 
 
-def _tests(bound: Bound) -> Iterator[Test]:
-    """Yields every test that can tell requests of this layer apart."""
+def _tests(bound: Bound, whatever: Resolution) -> Iterator[Test]:
+    """Yields every test that can tell requests apart; ``whatever`` answers unknown lengths."""
     manifest = bound.manifest
     yield from tests_of_choice(manifest)
-    whatever = bound.resolve()
     for name in whatever.prefill.possible:
         yield from tests_of_pair(manifest.entries[name], None)
     for name in whatever.decode.possible:
         yield from tests_of_pair(None, manifest.entries[name])
 
 
-def _thresholds(bound: Bound) -> Iterator[int]:
+def _thresholds(bound: Bound, whatever: Resolution) -> Iterator[int]:
     """Yields the longest queries that can count as a decode, in tokens."""
-    for name in bound.resolve().decode.possible:
+    for name in whatever.decode.possible:
         rules = bound.manifest.entries[name].decode_threshold
         yield from (rule.result for rule in rules.rules) if rules else ()

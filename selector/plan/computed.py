@@ -8,6 +8,7 @@ from selector.domains import Domain, Value
 from selector.fields import Vocabulary
 from selector.judge import unmet
 from selector.manifest import Requirement
+from selector.plan.memo import remember
 from selector.rules import Answer, Question, Test
 from selector.values import Facts
 
@@ -31,10 +32,9 @@ class Relation:
         """Whether it holds; ``None`` when that is unknown."""
         key = tuple(map(values.get, self.names))
         if key not in self._known:
-            if len(self._known) >= _MOST:
-                self._known.clear()
             said = {n: v for n, v in zip(self.names, key, strict=True) if v is not None}
-            self._known[key] = _ANSWERS[self.test.answer(Question(self.vocabulary, said))]
+            answer = _ANSWERS[self.test.answer(Question(self.vocabulary, said))]
+            remember(self._known, key, answer, _MOST)
         return self._known[key]
 
 

@@ -19,14 +19,13 @@ from operator import or_
 from typing import NamedTuple, TypeVar
 
 from selector.domains import Domain, Value
+from selector.plan.memo import remember
 from selector.plan.terms import Rules, Slot, Term, UndecidedError
 from selector.values import Phase
 
 __all__ = ["Kind", "narrowed"]
 
 T = TypeVar("T")
-K = TypeVar("K")
-V = TypeVar("V")
 
 Pair = tuple[str | None, str | None]
 """The prefill and the decode backend."""
@@ -35,9 +34,6 @@ Agree = Callable[[tuple[str, ...], str, str], bool]
 """What must be shared, a prefill and a decode backend → whether they can share it."""
 
 _EITHER = Domain.of(True, False)
-
-MOST_ANSWERS = 1 << 16
-"""So many answers are kept of each kind."""
 
 MOST_VALUES = 4096
 """A field's masks are kept for this many values; beyond, they are computed again."""
@@ -176,13 +172,6 @@ class Masks(dict[object, int]):
                 if self.strict and not (possible & values).is_empty():
                     raise UndecidedError
         return mask
-
-
-def _remember(memo: dict[K, V], key: K, value: V) -> None:
-    """Keeps an answer; when there are many, all make room."""
-    if len(memo) >= MOST_ANSWERS:
-        memo.clear()
-    memo[key] = value
 
 
 class Derived(NamedTuple):
@@ -344,8 +333,7 @@ class Kind:
         for bits, follows, _, _ in self.derived:
             low = key & joined & bits
             joined &= follows[low & -low]
-        _remember(self._follows, key, joined)
-        return joined
+        return remember(self._follows, key, joined)
 
     def pair(self, mask: int, agree: Agree) -> Pair:
         """The backends of prefill and decode, as a settled mask says; decode leads.
@@ -357,8 +345,7 @@ class Kind:
         key = mask & self._decisive
         found = self._pairs.get(key)
         if found is None:
-            found = self.choices(mask).pair(mask, agree)
-            _remember(self._pairs, key, found)
+            found = remember(self._pairs, key, self.choices(mask).pair(mask, agree))
         return found
 
     def choices(self, mask: int) -> _Choices:

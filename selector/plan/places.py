@@ -21,14 +21,16 @@ if TYPE_CHECKING:
 
     Lengths = numpy.ndarray[Any, numpy.dtype[numpy.int64]]
 
-__all__ = ["LONGEST", "Axis", "Places", "moving", "sets_of"]
+__all__ = ["LEAST", "LONGEST", "Axis", "Places", "moving", "sets_of"]
 
 LONGEST = 1 << 31
 """Columns of lengths are below this, in tokens: what is computed from them fits 64 bits."""
 
 _FEW_CUTS = 24
 _FAR = (1 << 63) - 1
-_LEAST = {"query_len": 1, "seq_len": 1}
+LEAST = {"query_len": 1, "seq_len": 1}
+"""The shortest lengths, in tokens; of the others it is 0."""
+
 _CONSTANT = "num_prefills"  # alone in its batch
 
 
@@ -116,7 +118,7 @@ class Places:
 
     def __init__(self, manifest: Manifest, sets: Mapping[str, list[Domain]]) -> None:
         self._measures = {measure.name: measure for measure in manifest.measures}
-        axes = {name: Axis(found, _LEAST.get(name, 0)) for name, found in sets.items()}
+        axes = {name: Axis(found, LEAST.get(name, 0)) for name, found in sets.items()}
         self._axes = [(name, axis) for name, axis in axes.items() if axis.size > 1]
         self.key = tuple((name, tuple(axis.cuts), tuple(axis.odd)) for name, axis in self._axes)
         self.size = 1

@@ -7,7 +7,7 @@ definition where something unknown decides, where a policy is given, and for rea
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
 from operator import and_
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING
 from selector.binding import Selector
 from selector.domains import Domain, Value
 from selector.manifest import Manifest
+from selector.plan.agreeing import agreement
 from selector.plan.cells import Cells
 from selector.plan.computed import Need, Relation
 from selector.plan.kind import Kind, narrowed
+from selector.plan.memo import remember
 from selector.plan.shape import Reading, Shape
 from selector.plan.tail import Pick, Tail, Used
 from selector.plan.terms import KIND_FIELDS, Rules, UndecidedError, rules_of
@@ -31,7 +33,6 @@ __all__ = ["Pick", "Plan"]
 
 Values = Mapping[str, Value | Domain]
 
-_MOST = 1 << 16
 _MOST_BOUND = 1 << 10
 
 
@@ -41,24 +42,13 @@ class _Route:
     def __init__(self, shape: Shape, kind: Kind, used: Values = MappingProxyType({})) -> None:
         self.kind = kind
         left = {name: masks for name, masks in kind.tables.items() if name not in used}
-        self.reading = Reading(shape, left)
-        self._masks: dict[tuple[Value | Domain | None, ...], int] = {}
+        self.reading = Reading(shape, left, partial(reduce, and_))
         self.base = kind.everything
         for mask in self.reading.constant:
             self.base &= mask
         for name, value in used.items():
             if name in kind.tables:
                 self.base &= kind.tables[name][value]
-
-    def _computed(self, layer: Layer) -> int:
-        """The masks of what follows from the layer's own words."""
-        key = tuple(map(layer.fields.get, self.reading.shape.inputs))
-        found = self._masks.get(key)
-        if found is None:
-            if len(self._masks) >= _MOST:
-                self._masks.clear()
-            found = self._masks[key] = reduce(and_, self.reading.computed(layer))
-        return found
 
     def mask(self, layer: Layer, request: Request) -> int:
         """The settled mask of a layer and a request.
@@ -70,15 +60,20 @@ class _Route:
         for name, masks in reading.given:
             mask &= masks[fields[name]]
         if reading.computes:
-            mask &= self._computed(layer)
+            mask &= reading.computed(layer)
         if reading.asked:
-            for found in reading.said(layer, request):
-                mask &= found
+            mask &= reading.said(layer, request)
         return self.kind.settled(mask)
 
 
 class Plan:
-    """A manifest compiled. What it keeps grows with what it is asked; answers never change."""
+    """A manifest compiled. What it keeps grows with what it is asked; answers never change.
+
+    Attributes:
+        manifest: what was compiled.
+        rules: its rules as terms.
+        agree: whether two backends can work on one KV cache.
+    """
 
     def __init__(self, manifest: Manifest, rules: Rules | None = None) -> None:
         self.manifest = manifest
@@ -86,6 +81,7 @@ class Plan:
         words = manifest.vocabulary
         self._relations = {n: Relation(words, t) for n, t in self.rules.relations.items()}
         self._needs = {n: Need(r) for n, r in self.rules.requirements.items()}
+        self.agree = agreement(manifest)
         self._kinds: dict[tuple[object, ...], Kind] = {}
         self._shapes: dict[tuple[object, ...], tuple[Shape, Device, Facts]] = {}
         self._seen: dict[tuple[object, ...], tuple[Pick, Device, Layer, Facts]] = {}
@@ -146,9 +142,7 @@ class Plan:
         if seen is not None:
             return seen[0]
         pick = self._new(device, layer, facts, request, closed_world)
-        if len(self._seen) >= _MOST:
-            self._seen.clear()
-        self._seen[key] = pick, device, layer, facts
+        remember(self._seen, key, (pick, device, layer, facts))
         return pick
 
     def _new(
@@ -182,7 +176,7 @@ class Plan:
         kind, mask = route.kind, route.mask(layer, request)
         if mask & kind.impossible:
             return None
-        pair = kind.pair(mask, self._agree)
+        pair = kind.pair(mask, self.agree)
         tail = shape.tails.get(pair)
         if tail is None:
             tail = shape.tails[pair] = Tail(self.manifest, shape, *pair)
@@ -195,10 +189,9 @@ class Plan:
             shape = self._equal_shapes[key] = Shape(
                 self.manifest, device, layer, facts, closed_world, self._relations, self._needs
             )
-        if len(self._shapes) >= _MOST:
-            self._shapes.clear()
         # what is known by its id is kept, so that the id stays its own
-        self._shapes[id(device), id(facts), closed_world, *layer.fields] = shape, device, facts
+        by_id = (id(device), id(facts), closed_world, *layer.fields)
+        remember(self._shapes, by_id, (shape, device, facts))
         return shape
 
     def _route(self, shape: Shape, layer: Layer) -> _Route:
@@ -219,29 +212,6 @@ class Plan:
             kind = self._kinds[key] = Kind(rules, self.manifest.vocabulary.universes)
         return kind
 
-    def _agree(self, shared: tuple[str, ...], prefill: str, decode: str) -> bool:
-        """Whether two backends can work on one KV cache.
-
-        Raises:
-            UndecidedError: only the definition knows.
-        """
-        if prefill == decode:
-            return True
-        here, there = self.manifest.entries[prefill], self.manifest.entries[decode]
-        for name in shared:
-            if name == "backend":
-                return False
-            if name == "kv_layout":
-                if (
-                    here.kv_layout
-                    and there.kv_layout
-                    and here.kv_layout.isdisjoint(there.kv_layout)
-                ):
-                    return False
-            elif name in here.coerce or name in there.coerce:
-                raise UndecidedError
-        return True
-
     def _dense(self, shape: Shape, layer: Layer, request: Request, used: Used) -> str | None:
         """The prefill backend of a layer, were it not sparse and its values the ones used."""
         key = (used, *map(layer.fields.get, shape.kind_inputs))
@@ -259,7 +229,5 @@ class Plan:
         cells = self._bound.get(key)
         if cells is None:
             bound = self._selector.bind(device, layer, facts, closed_world=closed_world)
-            if len(self._bound) >= _MOST_BOUND:
-                self._bound.clear()
-            cells = self._bound[key] = Cells(bound)
+            cells = remember(self._bound, key, Cells(bound), _MOST_BOUND)
         return cells

@@ -7,14 +7,15 @@ for every combination of what they are computed from. So few values are left to 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Generic, Protocol, TypeVar
 
 from selector.asking import COMPUTED, COMPUTED_FROM, check_facts, check_layer, lengths_of, values_of
 from selector.domains import Domain, Value
 from selector.fields import REQUEST_FIELDS
 from selector.manifest import Manifest
 from selector.plan.computed import Need, Relation
+from selector.plan.memo import remember
 from selector.plan.terms import KIND_FIELDS
 from selector.values import Device, Facts, Layer, Request
 
@@ -22,7 +23,7 @@ __all__ = ["Reading", "Shape"]
 
 Values = Mapping[str, Value | Domain]
 
-_MOST = 1 << 16
+T = TypeVar("T")
 
 
 class Table(Protocol):
@@ -111,8 +112,13 @@ class Shape:
         return layer.fields.get(name, self._first.get(name))
 
 
-class Reading:
+class Reading(Generic[T]):
     """Tables of some fields, as the layers of one shape look values up in them.
+
+    Args:
+        shape: of the layers.
+        tables: field → its table.
+        join: makes one thing of what is found for several fields; that is kept.
 
     Attributes:
         constant: what is found for fields that are the same for all.
@@ -120,7 +126,9 @@ class Reading:
         asked: fields that a request says, and theirs.
     """
 
-    def __init__(self, shape: Shape, tables: Mapping[str, Table]) -> None:
+    def __init__(
+        self, shape: Shape, tables: Mapping[str, Table], join: Callable[[Iterable[int]], T]
+    ) -> None:
         own = {name: table for name, table in tables.items() if name not in shape.of_request}
         self.shape = shape
         self.given = tuple((n, t) for n, t in own.items() if n in shape.names)
@@ -129,30 +137,27 @@ class Reading:
         self.computes = bool(self._computed)
         others = [n for n in own if n not in shape.names and n not in shape.computed]
         self.constant = tuple(own[name][shape.constant(name)] for name in others)
-        self._memo: dict[tuple[Value | Domain | None, ...], tuple[int, ...]] = {}
-        self._said: dict[tuple[Value | Domain | None, ...], tuple[int, ...]] = {}
+        self._join = join
+        self._memo: dict[tuple[Value | Domain | None, ...], T] = {}
+        self._said: dict[tuple[Value | Domain | None, ...], T] = {}
 
-    def said(self, layer: Layer, request: Request) -> tuple[int, ...]:
+    def said(self, layer: Layer, request: Request) -> T:
         """What is found for fields that a request says."""
         inputs = self.shape.asked_inputs
         key = (request.query_len, request.seq_len, *map(layer.fields.get, inputs))
         found = self._said.get(key)
         if found is None:
-            if len(self._said) >= _MOST:
-                self._said.clear()
             values = self.shape.with_lengths(layer, request)
-            found = tuple(table[values.get(name)] for name, table in self.asked)
-            self._said[key] = found
+            joined = self._join(table[values.get(name)] for name, table in self.asked)
+            found = remember(self._said, key, joined)
         return found
 
-    def computed(self, layer: Layer) -> tuple[int, ...]:
+    def computed(self, layer: Layer) -> T:
         """What is found for fields that follow from what a layer says."""
         key = tuple(map(layer.fields.get, self.shape.inputs))
         found = self._memo.get(key)
         if found is None:
-            if len(self._memo) >= _MOST:
-                self._memo.clear()
             values = self.shape.values(layer)
-            found = tuple(table[values.get(name)] for name, table in self._computed)
-            self._memo[key] = found
+            joined = self._join(table[values.get(name)] for name, table in self._computed)
+            found = remember(self._memo, key, joined)
         return found

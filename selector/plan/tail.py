@@ -13,6 +13,7 @@ import msgspec
 from selector.domains import Domain, Value
 from selector.manifest import Manifest
 from selector.paths import Path, decode_path, decode_thresholds, phase_of, prefill_path, the_only
+from selector.plan.memo import remember
 from selector.plan.shape import Reading, Shape
 from selector.plan.terms import UndecidedError, relation_name, tests_after
 from selector.rules import Answer, Question
@@ -100,7 +101,8 @@ class Tail:
                 sets[name].append(values)
         if self.prefill is not None and self.prefill.sparse:
             sets.setdefault("dense_prefill", []).append(Domain.of(True))
-        self.reading = Reading(shape, {name: Signature(found) for name, found in sets.items()})
+        tables = {name: Signature(found) for name, found in sets.items()}
+        self.reading = Reading(shape, tables, tuple)
         coerced = {n for e in (self.prefill, self.decode) if e for n in e.coerce}
         self._ends_move = any(
             not coerced.isdisjoint(relation.names)
@@ -114,12 +116,7 @@ class Tail:
         self._answers: dict[object, Pick] = {}
         self._used: dict[object, Used | None] = {}
 
-    def follow(
-        self,
-        layer: Layer,
-        request: Request,
-        dense: Callable[[Shape, Layer, Request, Used], str | None],
-    ) -> Pick:
+    def follow(self, layer: Layer, request: Request, dense: Dense) -> Pick:
         """What a request counts as, and its path.
 
         Args:
@@ -151,9 +148,7 @@ class Tail:
         key = tuple(parts)
         found = self._answers.get(key)
         if found is None:
-            if len(self._answers) >= _MOST:
-                self._answers.clear()
-            found = self._answers[key] = self._ask(layer, request)
+            found = remember(self._answers, key, self._ask(layer, request))
         return found
 
     def _question(self, values: Values) -> Question:
