@@ -17,6 +17,7 @@ from selector.domains import Domain, Value
 from selector.fields import ABSENT, UNSET, Field, capability_text, show_domain
 from selector.manifest import Manifest
 from selector.plan.plan import Pick
+from selector.report.asking import resolve_words
 from selector.report.data import to_json
 from selector.report.statements import allowed_words
 from selector.report.wording import capabilities_words, with_separators
@@ -144,14 +145,13 @@ def _known_to(manifest: Manifest, witness: Witness) -> Witness:
 
 
 def _command(side: Side, asked: Witness) -> str:
-    device, request = asked.device, asked.request
-    words = ["attnsel", "resolve", *side.chosen, "--arch", device.capability or device.platform]
+    request = asked.request
     said = [*asked.layer.fields.items(), *asked.facts.values.items()]
-    if said:
-        words += ["--set", ",".join(f"{name}={_word(value)}" for name, value in said)]
-    if (request.query_len, request.seq_len) != (1, 1):
-        words += ["--query-len", str(request.query_len), "--seq-len", str(request.seq_len)]
-    return shlex.join(words)
+    settings = [f"{name}={_word(value)}" for name, value in said]
+    alone = (request.query_len, request.seq_len) == (1, 1)
+    return shlex.join(
+        resolve_words(side.chosen, asked.device, settings, None if alone else request)
+    )
 
 
 def _word(value: Value | Domain | None) -> str:

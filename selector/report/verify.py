@@ -13,6 +13,7 @@ from selector.analysis.proving import Hidden, Proof, Verdict
 from selector.domains import Value
 from selector.fields import capability_text
 from selector.manifest import Manifest
+from selector.report.asking import resolve_words
 from selector.report.data import to_json
 from selector.report.gaps import rivals_json, rivals_words, share_words
 from selector.report.text import BLANK, GLUE, Line, Part, Piece, Style, faint, grid, line, strong
@@ -68,12 +69,9 @@ def command_of(example: Example, manifest: Manifest, chosen: Sequence[str]) -> t
         manifest: what answers it.
         chosen: the words that choose the manifest: ``("--manifest", "vllm-0.33.0")``.
     """
-    device, request = example.witness.device, example.witness.request
-    words = ["attnsel", "resolve", *chosen, "--arch", device.capability or device.platform]
-    if settings := settings_of(example, manifest):
-        words += ["--set", ",".join(settings)]
-    lengths = (("--query-len", request.query_len), ("--seq-len", request.seq_len))
-    return (*words, *(str(word) for pair in lengths for word in pair))
+    witness = example.witness
+    settings = settings_of(example, manifest)
+    return tuple(resolve_words(chosen, witness.device, settings, witness.request))
 
 
 # -- JSON ----------------------------------------------------------------------------------------
