@@ -13,7 +13,7 @@ from cli.options import complete_manifest
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from selector.report.differences import Side
+    from selector.report.showing import Side
 
 __all__ = ["diff"]
 
@@ -66,7 +66,7 @@ def diff(
         typer.Option(
             "--limit", metavar="N", min=1, help="Changes to show, and regions of each of them."
         ),
-    ] = 5,
+    ] = 3,
     form: Annotated[
         DiffFormat, typer.Option("--format", help="Form of the output.")
     ] = DiffFormat.TEXT,
@@ -77,7 +77,7 @@ def diff(
 
     Example: attnsel diff vllm-0.33.0 vllm-0.33.0 --as-claimed old
     """
-    from cli.terminal import show, show_json
+    from cli.terminal import places, show, show_json
     from selector.analysis.comparing import compare
     from selector.report.diff import diff_lines
     from selector.report.differences import Diff, diff_json
@@ -89,7 +89,8 @@ def diff(
         show_json(diff_json(found))
     else:
         markdown = form is DiffFormat.MARKDOWN
-        show(diff_lines(found, markdown), whole=markdown)
+        where = places(before.manifest.ref.file, after.manifest.ref.file)
+        show(diff_lines(found, where, markdown), whole=markdown)
     if found.found.is_different:
         raise typer.Exit(Exit.DIFFERENT)
 
@@ -97,7 +98,7 @@ def diff(
 def _side(reference: str, overlays: Sequence[str], as_claimed: bool) -> Side:
     """A manifest, and the words of a command that choose it."""
     from selector.binding import Selector
-    from selector.report.differences import Side
+    from selector.report.showing import Side
 
     loaded = Selector.load(reference, overlays=overlays, as_claimed=as_claimed)
     chosen = ["--manifest", reference]

@@ -3,49 +3,82 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Iterator, Sequence
 
-from selector.analysis.comparing import Drawn, Region
+import msgspec
+
+from selector.analysis.comparing import Change, Drawn, Region
 from selector.analysis.rerouting import ModelChange, PathChange, Way
-from selector.report.differences import Commands, Diff, change_words
+from selector.report.counts import number_words, question_line, questions_words, share_words
+from selector.report.differences import Diff, change_words, split_regions
+from selector.report.showing import Shown, path_places, reason_words
 from selector.report.text import BLANK, GLUE, Line, faint, good, grid, line, markdown_table, strong
-from selector.report.wording import capabilities_words, counted, listed
+from selector.report.wording import Places, capabilities_words, counted, listed
 
 __all__ = ["diff_lines"]
 
 
-def _share(part: int, whole: int) -> str:
-    """``12 %``; never a rounded 0 % or 100 %."""
-    percent = 100 * part / whole if whole else 0.0
-    if part == whole:
-        return "100 %"
-    if percent < 0.01:
-        return "less than 0.01 %"
-    return "more than 99.99 %" if percent > 99.99 else f"{percent:.2g} %"
-
-
 def _summary(diff: Diff) -> str:
-    """The first line: how many questions, of how many."""
+    """The first line: which share of the questions, and how many of how many."""
     found = diff.found
     if found.space is None:
         return "the same: only comments, order or anchors can differ"
-    counted_ = counted(found.able, "question")
+    lead = f"none of {questions_words(found.able)} is decided differently"
     if found.totals:
-        share = _share(found.changed, found.able)
-        lead = f"{found.changed:,} of {counted_} decide differently ({share})"
-    else:
-        lead = f"none of {counted_} decides differently"
+        lead = (
+            f"{share_words(found.changed, found.able)} of all questions are decided differently: "
+            f"{number_words(found.changed)} of {number_words(found.able)}"
+        )
     return f"{lead}, of those that could be counted" if found.drawn else lead
 
 
 def _drawn_words(drawn: Drawn) -> str:
     """What was drawn instead of counted, with its bound."""
     return (
-        f"{counted(drawn.of, 'question')} not counted: {drawn.why}; {drawn.seen:,} of "
+        f"{questions_words(drawn.of)} not counted: {drawn.why}; {drawn.seen:,} of "
         f"{drawn.number:,} random ones changed: at most {100 * drawn.at_most:.2g} % with 95 % "
         "confidence"
     )
+
+
+class _Group(msgspec.Struct, frozen=True):
+    """Regions of a change that it comes to for the same reasons.
+
+    Attributes:
+        why: the reasons, each with the lines that say so.
+        places: each region's words, how many of its questions change, and a command.
+    """
+
+    why: tuple[tuple[str, str], ...]
+    places: list[tuple[str, str, str]]
+
+
+def _groups(
+    diff: Diff, regions: Sequence[Region], whole: int, at: Places
+) -> tuple[str | None, list[_Group]]:
+    """What regions have in common, if anything; and each of them, by what it comes from."""
+    shared, left = split_regions(regions)
+    groups: dict[tuple[tuple[str, str], ...], _Group] = {}
+    for region, rest in zip(regions, left, strict=True):
+        shown = diff.shown(region.one, region.change, [*region.sides])
+        why, command = _example(shown, at)
+        said = (diff.brief(rest), _count_words(region, whole), command)
+        groups.setdefault(why, _Group(why, [])).places.append(said)
+    return None if shared is None else diff.brief(shared), [*groups.values()]
+
+
+def _example(shown: Shown | None, at: Places) -> tuple[tuple[tuple[str, str], ...], str]:
+    """Why the answers differ, and the command for the new manifest."""
+    if shown is None:
+        return (), _NO_WITNESS
+    return tuple(reason_words(shown, at)), shown.commands[1]
+
+
+def _count_words(region: Region, whole: int) -> str:
+    """``30 %, 1,200``; ``…, part of 2,400`` where not all that a region holds changes so."""
+    words = f"{share_words(region.count, whole)}, {number_words(region.count)}"
+    part = region.count != region.holds
+    return f"{words}, part of {number_words(region.holds)}" if part else words
 
 
 def _beside(diff: Diff) -> Iterator[tuple[str, str]]:
@@ -137,51 +170,65 @@ _NO_MODEL = (
 _NO_WITNESS = "no question to paste could be made of it"
 
 
-def diff_lines(diff: Diff, markdown: bool = False) -> Iterator[Line]:
-    """Yields what changes, the most frequent first, and what does not."""
-    if markdown:
-        yield from _markdown_lines(diff)
-        return
+def diff_lines(diff: Diff, places: Places, markdown: bool = False) -> Iterator[Line]:
+    """Yields what changes, the most frequent first, and what does not.
+
+    Args:
+        diff: what is said.
+        places: how lines of the two manifests are named.
+        markdown: as a comment on a pull request, of bounded length.
+    """
+    yield from _markdown_lines(diff, places) if markdown else _text_lines(diff, places)
+
+
+def _text_lines(diff: Diff, at: Places) -> Iterator[Line]:
     found = diff.found
-    yield line(strong(f"{diff.old.name} → {diff.new.name}"), ": ", _summary(diff))
+    yield line(strong(f"{diff.old.name} → {diff.new.name}"), ": ", _summary(diff), hang=2)
     if found.space is None:
         return
+    yield question_line()
     for drawn in found.drawn:
         yield line("  ", _drawn_words(drawn), hang=4)
     for change, number, regions in diff.changes[: diff.limit]:
-        yield BLANK
-        share = _share(number, found.changed)
-        yield line(
-            "  ", strong(change_words(change)), f"   {number:,}  ", faint(f"{share} of them")
-        )
-        for region in regions[: diff.limit]:
-            yield from _region_lines(diff, region)
-        if (left := len(regions) - diff.limit) > 0:
-            yield line("    ", faint(f"and {counted(left, 'smaller region')}"))
+        yield from _change_lines(diff, change, number, regions, at)
     yield from _rest_lines(diff)
     for drawn in found.drawn:
         for change, number in drawn.changes.items():
             yield line(
                 "  ", strong(change_words(change)), f"   {number:,} of {drawn.number:,} drawn"
             )
-            yield _example_line(diff.commands(drawn.ones[change], change))
-    yield from _path_lines(diff)
+            why, command = _example(diff.shown(drawn.ones[change], change), at)
+            yield from _why_lines(why)
+            yield _command_line(command)
+    yield from _path_lines(diff, at)
     yield from _tail_lines(diff)
 
 
-def _region_lines(diff: Diff, region: Region) -> Iterator[Line]:
-    words = diff.brief(region)
-    number = f"{region.count:,}"
-    if region.count != region.holds:
-        number = f"part of: {region.count:,} of {region.holds:,}"
-    yield line("    ", words, "   ", good(number), hang=6)
-    yield _example_line(diff.commands(region.one, region.change, [*region.sides]))
+def _change_lines(
+    diff: Diff, change: Change, number: int, regions: Sequence[Region], at: Places
+) -> Iterator[Line]:
+    yield BLANK
+    share = f"{share_words(number, diff.found.changed)} of what changes, {number_words(number)}"
+    yield line("  ", strong(change_words(change)), "   ", faint(share))
+    shared, groups = _groups(diff, regions[: diff.limit], number, at)
+    if shared is not None:
+        yield line("    ", faint("in all of these: "), shared, hang=6)
+    for group in groups:
+        yield from _why_lines(group.why)
+        for words, count, command in group.places:
+            yield line("      ", good(count), "   ", words, hang=8)
+            yield _command_line(command)
+    if (left := len(regions) - diff.limit) > 0:
+        yield line("    ", faint(f"and {counted(left, 'smaller region')}"))
 
 
-def _example_line(commands: Commands | None) -> Line:
-    if commands is None:
-        return line("      ", faint(_NO_WITNESS), hang=8)
-    return line("      e.g. ", faint(commands[1].replace(" ", GLUE)), hang=8)
+def _why_lines(why: Iterable[tuple[str, str]]) -> Iterator[Line]:
+    for words, places in why:
+        yield line("    ", words, "   ", faint(places), hang=6)
+
+
+def _command_line(words: str) -> Line:
+    return line("      ", faint(words.replace(" ", GLUE)))  # to be copied as it is
 
 
 def _rest_lines(diff: Diff) -> Iterator[Line]:
@@ -189,7 +236,10 @@ def _rest_lines(diff: Diff) -> Iterator[Line]:
     rest = diff.changes[diff.limit :]
     if rest:
         yield BLANK
-        rows = [[change_words(change), f"{number:,}"] for change, number, _ in rest[:_MOST_OTHERS]]
+        rows = [
+            [change_words(change), share_words(number, diff.found.changed), number_words(number)]
+            for change, number, _ in rest[:_MOST_OTHERS]
+        ]
         yield from grid(rows, indent=2)
         if (left := len(rest) - _MOST_OTHERS) > 0:
             yield line("  ", f"and {counted(left, 'smaller change')}")
@@ -197,10 +247,10 @@ def _rest_lines(diff: Diff) -> Iterator[Line]:
     if diff.found.totals:
         yield BLANK
         old = shlex.join(diff.old.chosen) or "no --manifest"
-        yield line("  ", faint(f"each question is put to the new one; with {old}, to the old one"))
+        yield line("  ", faint(f"the commands ask the new one; with {old}, the old one"), hang=2)
 
 
-def _path_lines(diff: Diff) -> Iterator[Line]:
+def _path_lines(diff: Diff, at: Places) -> Iterator[Line]:
     if (words := _paths_summary(diff)) is not None:
         yield BLANK
         yield line("  ", words, hang=4)
@@ -210,7 +260,10 @@ def _path_lines(diff: Diff) -> Iterator[Line]:
     for change in diff.found.paths[: max(diff.limit, 1)]:
         drawn = f"   {change.count:,} of {change.asked:,} random requests"
         yield line("  ", _path_words(change), faint(drawn), hang=4)
-        yield _example_line(diff.path_commands(change))
+        shown = diff.shown_path(change)
+        if shown is not None and (where := path_places(shown, at)):
+            yield line("    ", faint(where), hang=6)
+        yield _command_line(_example(shown, at)[1])
 
 
 def _tail_lines(diff: Diff) -> Iterator[Line]:
@@ -230,48 +283,68 @@ def _tail_lines(diff: Diff) -> Iterator[Line]:
 
 # -- markdown ------------------------------------------------------------------------------------
 
+_ROOM = {"regions": 30_000, "paths": 8_000, "beside": 6_000, "changes": 6_000, "models": 6_000}
+"""Characters of each part; a forge takes 65,536 in one comment."""
 
-def _markdown_lines(diff: Diff) -> Iterator[Line]:
+_MOST_CHARACTERS = 300
+"""Of one cell or item that names many things."""
+
+
+def _markdown_lines(diff: Diff, at: Places) -> Iterator[Line]:
     found = diff.found
-    yield line(f"### `{diff.old.name}` → `{diff.new.name}`")
+    yield line(f"### `{_clipped(diff.old.name)}` → `{_clipped(diff.new.name)}`")
     yield BLANK
     yield line(f"**{_summary(diff)}**")
     if found.space is None:
         return
+    yield BLANK
+    yield question_line(0)
     for drawn in found.drawn:
         yield BLANK
         yield line(_drawn_words(drawn))
     if found.totals:
         yield BLANK
-        rows = [
-            [f"`{change_words(change)}`", f"{number:,}", _share(number, found.changed)]
-            for change, number, _ in diff.changes[: diff.limit]
-        ]
-        if (left := len(diff.changes) - len(rows)) > 0:
-            rest = sum(number for _, number, _ in diff.changes[diff.limit :])
-            rows.append(
-                [f"{counted(left, 'more change')}", f"{rest:,}", _share(rest, found.changed)]
-            )
-        yield from markdown_table(["change", "questions", "share"], rows)
-        yield from _folded("Where, with a question to paste for each", _markdown_regions(diff))
+        yield from _within("changes", ([row] for row in _markdown_changes(diff)))
+        yield from _folded(
+            "Why and where, with a question to paste for each",
+            _within("regions", _markdown_regions(diff, at)),
+        )
     if found.models:
-        rows = _model_rows(found.models)
+        rows = [[_clipped(cell) for cell in row] for row in _model_rows(found.models)]
         title = f"Known models × GPUs that change ({len(found.models)})"
         table = markdown_table(["models", "architectures", "change"], rows)
-        yield from _folded(title, table)
+        yield from _folded(title, _within("models", ([row] for row in table)))
     else:
         yield BLANK
         yield line(_NO_MODEL)
     if found.paths:
-        yield from _folded("Same backends, computed in another way", _markdown_paths(diff))
+        title = "Same backends, computed in another way"
+        yield from _folded(title, _within("paths", _markdown_paths(diff, at)))
     elif (words := _paths_summary(diff)) is not None:
         yield BLANK
         yield line(words)
     if beside := [*_beside(diff)]:
-        yield from _folded("Beside", [line(f"- {title}: {words}") for title, words in beside])
+        items = ([line(f"- {title}: {_clipped(words)}")] for title, words in beside)
+        yield from _folded("Beside", _within("beside", items))
 
 
-def _folded(title: str, lines: Sequence[Line] | Iterator[Line]) -> Iterator[Line]:
+def _within(part: str, blocks: Iterable[Sequence[Line]]) -> Iterator[Line]:
+    """Yields blocks of lines while a part has room for them, and says where it has not."""
+    left = _ROOM[part]
+    for block in blocks:
+        left -= sum(one.width + 1 for one in block)
+        if left < 0:
+            yield BLANK
+            yield line("… cut to fit a comment: `--format text` or `json` has more")
+            return
+        yield from block
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 1]}…"
+
+
+def _folded(title: str, lines: Iterable[Line]) -> Iterator[Line]:
     yield BLANK
     yield line(f"<details><summary>{title}</summary>")
     yield BLANK
@@ -280,29 +353,39 @@ def _folded(title: str, lines: Sequence[Line] | Iterator[Line]) -> Iterator[Line
     yield line("</details>")
 
 
-def _markdown_regions(diff: Diff) -> Iterator[Line]:
-    shown = [
-        (change, region)
-        for change, _, regions in diff.changes[: diff.limit]
-        for region in regions[: diff.limit]
-    ]
-    for change, group in groupby(shown, key=lambda one: one[0]):
-        yield line(f"**{change_words(change)}**")
-        yield BLANK
-        for _, region in group:
-            words = diff.brief(region)
-            exact = region.count == region.holds
-            number = (
-                f"{region.count:,}" if exact else f"part of: {region.count:,} of {region.holds:,}"
-            )
-            yield line(f"- {words}: {number}")
-            commands = diff.commands(region.one, region.change, [*region.sides])
-            yield line(f"  `{commands[1]}`" if commands else f"  {_NO_WITNESS}")
-        yield BLANK
+def _markdown_changes(diff: Diff) -> list[Line]:
+    found = diff.found
+    shown, rest = diff.changes[: diff.limit], diff.changes[diff.limit :]
+    numbers = [(f"`{change_words(change)}`", number) for change, number, _ in shown]
+    if rest:
+        words = counted(len(rest), "more change")
+        numbers.append((words, sum(number for _, number, _ in rest)))
+    rows = [[words, share_words(n, found.changed), number_words(n)] for words, n in numbers]
+    return markdown_table(["change", "share", "questions"], rows)
 
 
-def _markdown_paths(diff: Diff) -> Iterator[Line]:
+def _markdown_regions(diff: Diff, at: Places) -> Iterator[list[Line]]:
+    """Yields blocks: the regions of each change, by what they come from."""
+    for change, number, regions in diff.changes[: diff.limit]:
+        shared, groups = _groups(diff, regions[: diff.limit], number, at)
+        lead = [line(f"**{change_words(change)}**{f': {shared}' if shared else ''}"), BLANK]
+        for group in groups:
+            why = [f"{words.replace('<', '&lt;')} `{where}`" for words, where in group.why]
+            lead.append(line(f"- {'; '.join(why) or 'for'}"))
+            for words, count, command in group.places:
+                pasted = command if command == _NO_WITNESS else f"`{command}`"
+                yield [*lead, line(f"  - {words}: {count}  "), line("    ", pasted)]
+                lead = []
+        yield [BLANK]
+
+
+def _markdown_paths(diff: Diff, at: Places) -> Iterator[list[Line]]:
     for change in diff.found.paths[: max(diff.limit, 1)]:
-        yield line(f"- {_path_words(change)}: {change.count:,} of {change.asked:,} random requests")
-        commands = diff.path_commands(change)
-        yield line(f"  `{commands[1]}`" if commands else f"  {_NO_WITNESS}")
+        shown = diff.shown_path(change)
+        where = path_places(shown, at) if shown is not None else ""
+        lead = f"- {_path_words(change)}: {change.count:,} of {change.asked:,} random requests"
+        command = _example(shown, at)[1]
+        yield [
+            line(f"{lead}{f' ({where})' if where else ''}  "),
+            line("  ", command if command == _NO_WITNESS else f"`{command}`"),
+        ]

@@ -1,52 +1,32 @@
-"""What two manifests decide differently: in words, as questions to paste, as JSON values."""
+"""What two manifests decide differently: in words, and as JSON values."""
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 import msgspec
 
-from selector.analysis.comparing import Change, Comparison, Drawn, Region, pick_of
+from selector.analysis.comparing import Change, Comparison, Drawn, Region
 from selector.analysis.rerouting import PathChange, Way
 from selector.analysis.space import Space
-from selector.analysis.witness import Witness
-from selector.domains import Domain, Value
-from selector.fields import ABSENT, UNSET, Field, capability_text, show_domain
-from selector.manifest import Manifest
-from selector.plan.plan import Pick
-from selector.report.asking import resolve_words
+from selector.domains import Domain
+from selector.fields import ABSENT, Field, capability_text, show_domain
 from selector.report.data import to_json
+from selector.report.showing import Shown, Side, path_positions, show_question
 from selector.report.statements import allowed_words
 from selector.report.wording import capabilities_words, with_separators
-from selector.values import Facts, Layer
 
-__all__ = ["Commands", "Diff", "Side", "change_words", "diff_json", "region_words"]
+__all__ = ["Diff", "brief_words", "change_words", "diff_json", "region_words", "split_regions"]
 
 _KINDS = {
     "mla": {True: "MLA", False: "no MLA"},
     "sparse": {True: "sparse", False: "dense"},
 }
 _FEW_OFF = 4
-_ALWAYS_SAID = ("mla", "sparse", "head_size", "dtype", "kv_cache_dtype", "attn_type")
-
-Commands = tuple[str, str]
-
-
-class Side(msgspec.Struct, frozen=True):
-    """One of the two manifests, and the words of the command line that choose it."""
-
-    manifest: Manifest
-    chosen: tuple[str, ...]
-    as_claimed: bool = False
-
-    @property
-    def name(self) -> str:
-        """What it is called: as it was said, and whether its claims count."""
-        said = " + ".join(w for w in self.chosen[1:] if not w.startswith("--")) or "the shipped one"
-        return f"{said} as claimed" if self.as_claimed else said
+_LONGEST_SET = 60
+"""Characters of a set of values, on a line that a person reads."""
 
 
 class Diff(msgspec.Struct, frozen=True):
@@ -82,9 +62,9 @@ class Diff(msgspec.Struct, frozen=True):
         assert self.found.space is not None
         return brief_words(region, self.found.space)
 
-    def commands(
+    def shown(
         self, one: Mapping[str, Domain], change: Change, needed: Sequence[str] = ()
-    ) -> Commands | None:
+    ) -> Shown | None:
         """A question that changes so, as it is put to both; asked before it is said.
 
         Args:
@@ -95,69 +75,13 @@ class Diff(msgspec.Struct, frozen=True):
         witness = self.found.witness(one, change)
         if witness is None:
             return None
-        return self._asked(witness, needed, lambda pick: (pick.prefill, pick.decode), change)
+        decides = attrgetter("prefill", "decode")
+        return show_question((self.old, self.new), witness, needed, decides, change)
 
-    def path_commands(self, change: PathChange) -> Commands | None:
+    def shown_path(self, change: PathChange) -> Shown | None:
         """A request that is computed in another way, as it is put to both."""
-        return self._asked(change.witness, (), Way.of, (change.before, change.after))
-
-    def _asked(
-        self,
-        witness: Witness,
-        needed: Collection[str],
-        shows: Callable[[Pick], object],
-        wanted: tuple[object, object],
-    ) -> Commands | None:
-        """The commands that show what is wanted, with as little said as will do."""
-        sides = (self.old, self.new)
-        for tried in _shorter(witness, needed):
-            both = [_known_to(side.manifest, tried) for side in sides]
-            picks = [pick_of(s.manifest, asked) for s, asked in zip(sides, both, strict=True)]
-            if [pick and shows(pick) for pick in picks] == [*wanted]:
-                return (_command(self.old, both[0]), _command(self.new, both[1]))
-        return None
-
-
-# -- questions to paste --------------------------------------------------------------------------
-
-
-def _shorter(witness: Witness, needed: Collection[str]) -> Iterator[Witness]:
-    """Yields the question with as little said as may do, then with more, then with all."""
-    fields, facts = witness.layer.fields, witness.facts.values
-    wanted = {*needed, *_ALWAYS_SAID}
-    kept = {n: v for n, v in fields.items() if n in wanted}
-    loud = {n: v for n, v in fields.items() if v not in (UNSET, ABSENT) and v is not False}
-    few = {n: v for n, v in facts.items() if n in wanted}
-    brief = {n: v for n, v in kept.items() if n in loud or n in _ALWAYS_SAID}
-    ways = ((brief, few), (kept, few), (kept, facts), ({**loud, **kept}, facts), (fields, facts))
-    for said, there in ways:
-        layer, seen = Layer(MappingProxyType(said)), Facts(MappingProxyType(there))
-        yield msgspec.structs.replace(witness, layer=layer, facts=seen)
-
-
-def _known_to(manifest: Manifest, witness: Witness) -> Witness:
-    """The question without what a manifest has no word for."""
-    fields = {n: v for n, v in witness.layer.fields.items() if n in manifest.vocabulary.fields}
-    facts = {n: v for n, v in witness.facts.values.items() if n in manifest.facts}
-    return msgspec.structs.replace(
-        witness, layer=Layer(MappingProxyType(fields)), facts=Facts(MappingProxyType(facts))
-    )
-
-
-def _command(side: Side, asked: Witness) -> str:
-    request = asked.request
-    said = [*asked.layer.fields.items(), *asked.facts.values.items()]
-    settings = [f"{name}={_word(value)}" for name, value in said]
-    alone = (request.query_len, request.seq_len) == (1, 1)
-    return shlex.join(
-        resolve_words(side.chosen, asked.device, settings, None if alone else request)
-    )
-
-
-def _word(value: Value | Domain | None) -> str:
-    return (
-        "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-    )
+        ways = (change.before, change.after)
+        return show_question((self.old, self.new), change.witness, (), Way.of, ways)
 
 
 # -- words ---------------------------------------------------------------------------------------
@@ -177,8 +101,14 @@ def change_words(change: Change) -> str:
     return f"{prefill}, {decode}"
 
 
-def region_words(region: Region, space: Space) -> list[str]:
-    """What the questions of a region have in common, a text for each field."""
+def region_words(region: Region, space: Space, longest: int | None = None) -> list[str]:
+    """What the questions of a region have in common, a text for each field.
+
+    Args:
+        region: the questions.
+        space: all questions.
+        longest: characters of a set of values; what is left out beyond shows as ``…``.
+    """
     manifests = space.manifests
     words = [*_device_words(region)]
     fields = {n: f for manifest in manifests for n, f in manifest.vocabulary.fields.items()}
@@ -188,14 +118,21 @@ def region_words(region: Region, space: Space) -> list[str]:
         if name in _KINDS and isinstance(only, bool):
             words.append(_KINDS[name][only])
         elif name in fields:
-            words.append(with_separators(f"{name} {_set_words(fields[name], values)}"))
+            shown = _cut(_set_words(fields[name], values), longest)
+            words.append(with_separators(f"{name} {shown}"))
         else:
             words.append(_stands_for(name, values.admits(True), space))
     return words or ["every question"]
 
 
+def _cut(text: str, longest: int | None) -> str:
+    if longest is None or len(text) <= longest:
+        return text
+    return f"{text[:longest].rpartition(', ')[0]}, …"
+
+
 def brief_words(region: Region, space: Space) -> str:
-    """The same on one line, with features that are off summed up."""
+    """The same on one line, with features that are off summed up and long sets cut."""
     off = [
         name
         for name, values in region.sides.items()
@@ -205,10 +142,29 @@ def brief_words(region: Region, space: Space) -> str:
         and name not in _KINDS
     ]
     if len(off) < _FEW_OFF:
-        return ", ".join(region_words(region, space))
+        return ", ".join(region_words(region, space, _LONGEST_SET))
     sides = {name: values for name, values in region.sides.items() if name not in off}
-    words = region_words(msgspec.structs.replace(region, sides=sides), space)
+    words = region_words(msgspec.structs.replace(region, sides=sides), space, _LONGEST_SET)
     return ", ".join([*words, f"{off[0]}, {off[1]} and {len(off) - 2} other features off"])
+
+
+def split_regions(regions: Sequence[Region]) -> tuple[Region | None, list[Region]]:
+    """What several regions all have in common, if anything, and what is left of each."""
+    first, *others = regions
+    if not others:
+        return None, [first]
+    same = {n: s for n, s in first.sides.items() if all(r.sides.get(n) == s for r in others)}
+    there = first.devices if all(r.devices == first.devices for r in others) else ()
+    left = [
+        msgspec.structs.replace(
+            region,
+            sides={n: s for n, s in region.sides.items() if n not in same},
+            devices=() if there else region.devices,
+        )
+        for region in regions
+    ]
+    shared = msgspec.structs.replace(first, sides=same, devices=there)
+    return (shared if same or there else None), left
 
 
 def _set_words(field: Field, values: Domain) -> str:
@@ -247,7 +203,7 @@ def _stands_for(name: str, holds: bool, space: Space) -> str:
             return f"{test.field} {'' if holds else 'not '}{said}"
         if (need := rules.requirements.get(name)) is not None:
             return f"{need.fact} {'' if holds else 'not '}{need.specifier or 'installed'}"
-    return f"{name} {_word(holds)}"
+    return f"{name} {str(holds).lower()}"
 
 
 # -- JSON ----------------------------------------------------------------------------------------
@@ -286,7 +242,7 @@ def diff_json(diff: Diff) -> dict[str, Any]:
                     "after": to_json(change.after),
                     "count": change.count,
                     "asked": change.asked,
-                    "witness": _commands_json(diff.path_commands(change)),
+                    **_path_json(diff.shown_path(change)),
                 }
                 for change in found.paths
             ],
@@ -323,8 +279,16 @@ def _change_json(change: Change) -> dict[str, Any]:
     }
 
 
-def _commands_json(commands: Commands | None) -> dict[str, str] | None:
-    return None if commands is None else dict(zip(("old", "new"), commands, strict=True))
+def _witness_json(shown: Shown | None) -> dict[str, Any] | None:
+    if shown is None:
+        return None
+    reasons = [to_json(reason) for reason in shown.reasons]
+    return {**dict(zip(("old", "new"), shown.commands, strict=True)), "reasons": reasons}
+
+
+def _path_json(shown: Shown | None) -> dict[str, Any]:
+    old, new = ([], []) if shown is None else map(path_positions, shown.answers)
+    return {"witness": _witness_json(shown), "lines": {"old": to_json(old), "new": to_json(new)}}
 
 
 def _region_json(diff: Diff, region: Region) -> dict[str, Any]:
@@ -332,7 +296,7 @@ def _region_json(diff: Diff, region: Region) -> dict[str, Any]:
         "words": diff.words(region),
         "count": region.count,
         "holds": region.holds,
-        "witness": _commands_json(diff.commands(region.one, region.change, [*region.sides])),
+        "witness": _witness_json(diff.shown(region.one, region.change, [*region.sides])),
     }
 
 
@@ -347,7 +311,7 @@ def _drawn_json(diff: Diff, drawn: Drawn) -> dict[str, Any]:
             {
                 **_change_json(change),
                 "count": number,
-                "witness": _commands_json(diff.commands(drawn.ones[change], change)),
+                "witness": _witness_json(diff.shown(drawn.ones[change], change)),
             }
             for change, number in drawn.changes.items()
         ],

@@ -18,6 +18,8 @@ def allowed_words(name: str, allowed: Allowed, words: Vocabulary) -> str:
 
 def _bound_words(bound: Bound) -> str:
     parts = [f"multiples of {bound.multiple_of}"] if bound.multiple_of > 1 else []
+    if bound.low is not None and bound.low == bound.high:
+        return " ".join([*parts, f"equal to {bound.low}"])
     if bound.low is not None:
         parts.append(f"from {bound.low}")
     if bound.high is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from pathlib import Path
 
@@ -54,19 +55,111 @@ def test_json_is_what_the_schema_says_and_every_command_shows_it(run: Run, new: 
 def test_text(run: Run, new: str) -> None:
     ran = run("diff", SMALL, new, "--limit", "1")
     assert ran.code == 4
-    assert "questions decide differently (" in ran.out.splitlines()[0]
+    first, second, *_ = ran.out.splitlines()
+    assert first.endswith("of all questions are decided differently: 9,600 of 153,008,209,920")
+    assert second.startswith("  a question: ")
     assert "head_size 256" in ran.out
-    assert "e.g. attnsel resolve --manifest" in ran.out
+    assert "\n      attnsel resolve --manifest" in ran.out
     assert "sparse_sm100: dense_mha → sparse_mqa" in ran.out
     assert "no decision changes by" in ran.out
     assert "description (xqa)" in ran.out
+
+
+WAYS = {
+    "refused": (
+        ("head_size: [64, 128, 256]", "head_size: [64, 128]"),
+        "fa2 is refused now: head_size 256; accepts 64, 128 (nearest 128)",
+    ),
+    "order": (("- prefill: [fa2, math]", "- prefill: [math, fa2]"), "math now stands before fa2"),
+    "unlisted": (
+        ("- prefill: [fa2, math]", "- prefill: [math]"),
+        "the list that decides no longer names fa2",
+    ),
+}
+
+
+def changed(tmp_path: Path, before: str, after: str) -> tuple[str, int]:
+    """The small manifest with one place changed, and the line of that place."""
+    text = SMALL.read_text("utf-8")
+    assert before in text
+    path = tmp_path / "changed.yaml"
+    path.write_text(text.replace(before, after, 1), "utf-8")
+    return str(path), text[: text.index(before)].count("\n") + 1
+
+
+@pytest.mark.parametrize("cause", [*WAYS])
+def test_each_region_says_why_and_where(run: Run, tmp_path: Path, cause: str) -> None:
+    edit, words = WAYS[cause]
+    new, line = changed(tmp_path, *edit)
+    ran = run("diff", SMALL, new)
+    found = [" ".join(one.split()) for one in ran.out.replace("\n      /", " /").splitlines()]
+    said = [one for one in found if words in one]
+    assert said
+    assert all(f"{new}:{line}" in one for one in said)
+    reasons = [
+        reason
+        for change in run("diff", SMALL, new, "--format", "json").json["changes"]
+        for region in change["regions"]
+        for reason in region["witness"]["reasons"]
+    ]
+    assert {reason["cause"] for reason in reasons} == {cause}
+    assert {(reason["new"][0], reason["new"][1]) for reason in reasons} == {(new, line)}
+
+
+def test_the_other_way_round_it_was_refused_before(run: Run, tmp_path: Path) -> None:
+    new, line = changed(tmp_path, *WAYS["refused"][0])
+    out = " ".join(run("diff", new, SMALL).out.split())
+    assert "fa2 was refused before: head_size 256; accepts 64, 128 (nearest 128)" in out
+    assert f"{new}:{line}" in out
+
+
+def test_a_backend_that_is_gone_or_new(run: Run, tmp_path: Path) -> None:
+    text = SMALL.read_text("utf-8")
+    at = text.index("  - name: fa2\n")
+    line = text[:at].count("\n") + 1
+    new, _ = changed(tmp_path, "- name: fa2", "- name: fa4")
+    Path(new).write_text(Path(new).read_text("utf-8").replace("fa2, math", "fa4, math"), "utf-8")
+    out = " ".join(run("diff", SMALL, new).out.split())
+    assert re.search(rf"fa2 is gone \S*small.yaml:{line} ", out)
+    back = " ".join(run("diff", new, SMALL).out.split())
+    assert f"fa4 is gone {new}:{line}" in back
+    text = Path(new).read_text("utf-8")
+    Path(new).write_text(text.replace("[fa4, math]", "[math]"), "utf-8")
+    back = " ".join(run("diff", new, SMALL, "--limit", "9").out.split())
+    assert re.search(rf"fa2 is new \S*small.yaml:{line} ", back)
+
+
+def test_what_regions_share_is_said_once(run: Run, tmp_path: Path) -> None:
+    out = run("diff", SMALL, changed(tmp_path, *WAYS["order"][0])[0]).out
+    changes = out.count(" of what changes, ")
+    assert changes > 1
+    assert out.count("in all of these: no MLA, dense, dtype bfloat16") == changes
+    assert out.count("no MLA") == changes
+
+
+def test_a_comment_fits_a_forge_however_much_changes(run: Run) -> None:
+    """Every change of a large manifest, without a limit."""
+    command = ("diff", "vllm-0.33.0", "vllm-0.33.0", "--as-claimed", "old", "--limit", "1000")
+    out = run(*command, "--format", "markdown").out
+    assert 20_000 < len(out) < 65_536
+    assert out.count("<details>") == out.count("</details>")
+    assert "… cut to fit a comment" in out
+
+
+def test_large_numbers_are_powers_of_ten_and_exact_in_json(run: Run) -> None:
+    command = ("diff", "vllm-0.33.0", "vllm-0.33.0", "--as-claimed", "old", "--limit", "1")
+    out = run(*command).out
+    assert "4.3 × 10^23" in " ".join(out.split())
+    assert not re.search(r"\d(,\d{3}){5}", out)
+    exact = run(*command, "--format", "json").json["questions"]
+    assert f"{exact:.1e}" == "4.3e+23"
 
 
 def test_markdown_folds_what_is_long(run: Run, new: str) -> None:
     ran = run("diff", SMALL, new, "--format", "markdown", "--limit", "2")
     assert ran.code == 4
     assert ran.out.startswith("### ")
-    assert "| change | questions | share |" in ran.out
+    assert "| change | share | questions |" in ran.out
     assert ran.out.count("<details>") == ran.out.count("</details>") >= 3
 
 
