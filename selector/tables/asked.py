@@ -2,174 +2,47 @@
 
 A cell is found in two steps. Some rules tell requests apart whatever is chosen; lengths that they
 do not tell apart get the same backends, for the same reasons. The rules of the chosen pair then
-tell which path a request takes.
+tell which path a request takes. Where a length is unknown, one step takes all rules together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
-from selector.binding import Bound, Selector, closed_facts
-from selector.domains import Domain
-from selector.errors import TooManyTermsError
-from selector.manifest import Entry
-from selector.plan.places import Places, sets_of
-from selector.plan.plan import Plan
-from selector.plan.terms import tests_of_choice, tests_of_pair
-from selector.rules import Test
-from selector.tables.answers import answer_to, pick_columns
-from selector.tables.judged import Judge
+from selector.binding import Bound
+from selector.errors import AttnselError
+from selector.plan.places import Places
+from selector.tables.answers import answer_to, failed, pick_columns
+from selector.tables.compiled import Compiled, Form
 from selector.values import Device, Facts, Layer, Policy, Request
 
-__all__ = ["Asked", "Cell", "Compiled"]
+__all__ = ["Asked", "Cell"]
 
-_MOST_ANSWERS = 1 << 16
-_MOST_PLACES = 1 << 40
 _FREE = Policy()
+_PLAIN = Form()
 
 Columns = dict[str, Any]
-
-
-class Compiled:
-    """A manifest laid out for many rows.
-
-    Args:
-        selector: gives every answer that has reasons.
-        closed_world: take what is unknown not to be there.
-    """
-
-    def __init__(self, selector: Selector, closed_world: bool = False) -> None:
-        self.selector = selector
-        self.manifest = selector.manifest
-        self.closed_world = closed_world
-        self.answers = 0
-        self.emptied = 0
-        self._seen: dict[tuple[str, ...], Columns] = {}
-        self._facts: dict[Facts, Facts] = {}
-        self._places: dict[object, Places | None] = {}
-        self._equal: dict[object, Places] = {}
-        self._ends: dict[object, tuple[str, ...]] = {}
-
-    @cached_property
-    def plan(self) -> Plan | None:
-        """The manifest compiled; ``None``: it is too large for that."""
-        try:
-            return Plan(self.manifest)
-        except TooManyTermsError:
-            return None
-
-    @cached_property
-    def judge(self) -> Judge:
-        """Judges its entries."""
-        return Judge(self.manifest)
-
-    def facts(self, said: Facts) -> Facts:
-        """What is taken to be installed; equal facts are one."""
-        if len(self._facts) >= _MOST_ANSWERS:
-            self._facts.clear()
-        if said not in self._facts:
-            closed = closed_facts(self.manifest, said) if self.closed_world else said
-            self._facts[said] = closed
-        return self._facts[said]
-
-    def count(self) -> None:
-        """Counts an answer that is kept; when there are too many, none is."""
-        self.answers += 1
-        if self.answers > _MOST_ANSWERS:
-            self.answers = 0
-            self.emptied += 1
-            self._places.clear()
-            self._equal.clear()
-            self._seen.clear()
-
-    def same(self, columns: Columns) -> Columns:
-        """The columns, as they were first seen."""
-        key = tuple(map(repr, columns.values()))
-        return self._seen.setdefault(key, columns)
-
-    def places_of_choice(self, asked: Asked) -> Places | None:
-        """Where lengths lie for the rules that decide which backends are chosen."""
-        return self._places_of(asked, "choice", lambda: self._tests_of_choice, 0)
-
-    def places_of_pair(
-        self, asked: Asked, names: tuple[str, ...], speculative: int
-    ) -> Places | None:
-        """Where lengths lie for the rules of chosen backends."""
-
-        def tests() -> list[Test]:
-            entries = map(self.manifest.entry, dict.fromkeys(names))
-            return [test for entry in entries for test in tests_of_pair(entry, entry)]
-
-        return self._places_of(asked, (speculative, *names), tests, speculative, names)
-
-    @cached_property
-    def _tests_of_choice(self) -> list[Test]:
-        coerced = (
-            test
-            for entry in self.manifest.entries.values()
-            for match in entry.coerce.values()
-            for rule in match.rules
-            for test in rule.when.tests
-        )
-        return [*tests_of_choice(self.manifest), *coerced]
-
-    def _places_of(
-        self,
-        asked: Asked,
-        key: object,
-        tests: Callable[[], list[Test]],
-        speculative: int,
-        names: Sequence[str] = (),
-    ) -> Places | None:
-        if key not in self._ends:
-            self._ends[key] = tuple(sorted(self._ends_of(tests())))
-        ends = self._ends[key]
-        known = (key, *(asked.bound.question.known(end) for end in ends)) if ends else key
-        if known not in self._places:
-            entries = [self.manifest.entries[name] for name in dict.fromkeys(names)]
-            self._places[known] = self._find(asked, tests(), speculative, entries)
-        return self._places[known]
-
-    def _ends_of(self, tests: Sequence[Test]) -> set[str]:
-        return {end for test in tests for bound in test.allowed.bounds for end in bound.ends}
-
-    def _find(
-        self, asked: Asked, tests: Sequence[Test], speculative: int, entries: Sequence[Entry]
-    ) -> Places | None:
-        """The places; ``None``: the lengths alone do not tell."""
-        sets, relations = sets_of(self.manifest, lambda: asked.bound.question, tests)
-        if relations:
-            return None
-        longest = [
-            Domain.between(None, max(rule.result, 1 + speculative))
-            for entry in entries
-            for rule in (entry.decode_threshold.rules if entry.decode_threshold else ())
-        ]
-        if longest:
-            sets["query_len"] = [*sets.get("query_len", ()), *longest]
-        places = Places(self.manifest, sets)
-        if places.size > _MOST_PLACES:
-            return None
-        return self._equal.setdefault(places.key, places)
 
 
 class Cell:
     """Requests that get the same backends for the same reasons, and the paths they take.
 
     Attributes:
-        first: the request by which it was found.
-        answer: the columns for it.
-        names: the backends whose rules decide the path.
-        paths: draft tokens and place → the columns.
+        answer: the columns for the request by which it was found.
+        names: the backends whose rules decide the path; ``None``: nothing is left to decide.
+        apart: its answers' words name the length, so each request has its own.
+        paths: form and place → the columns.
     """
 
-    def __init__(self, first: Request, answer: Columns, names: tuple[str, ...]) -> None:
-        self.first = first
+    def __init__(
+        self, answer: Columns, names: tuple[str, ...] | None = None, apart: bool = False
+    ) -> None:
         self.answer = answer
         self.names = names
-        self.paths: dict[tuple[int, int], Columns] = {}
+        self.apart = apart
+        self.paths: dict[tuple[Form, int], Columns] = {}
 
 
 class Asked:
@@ -205,8 +78,8 @@ class Asked:
         self.given = given
         self._free = policy == _FREE
         self._emptied = compiled.emptied
-        self._cells: dict[tuple[int, bool], Cell] = {}
-        self._alike: dict[tuple[int, Request], Columns] = {}
+        self._cells: dict[tuple[Form, int, bool], Cell] = {}
+        self._alike: dict[object, Columns] = {}
 
     @cached_property
     def bound(self) -> Bound:
@@ -224,6 +97,77 @@ class Asked:
             closed_world=compiled.closed_world,
         )
 
+    @cached_property
+    def refused(self) -> Columns | None:
+        """The columns of all its rows, where it cannot be bound."""
+        try:
+            self.bound  # noqa: B018  what cannot be is refused here
+        except AttnselError as error:
+            return failed(str(error))
+        return None
+
+    def columns(self, requests: Sequence[Request], reasons: bool = True) -> Columns:
+        """The columns for requests that run together; where they have no answer, with the error.
+
+        Args:
+            requests: at least one.
+            reasons: whether the columns must say why.
+        """
+        first = requests[0]
+        if any(request != first for request in requests):
+            return self._mixed(requests)
+        form = Form.of(first, len(requests))
+        if not reasons and form.together == 1 and not form.unknown:
+            return self._tried(requests, reasons)
+        known = first.query_len or first.seq_len or 1
+        lengths = (first.query_len or known, first.seq_len or known)
+        if self.refused is None and (choice := self.places(form)) is not None:
+            cell = self.cell(form, choice.place(*lengths), *lengths, reasons)
+            places = self.places_in(cell, form)
+            if places is not None:
+                return self.path_in(cell, form, places.place(*lengths), *lengths)
+        return self._once((form, lengths), requests)
+
+    def _mixed(self, requests: Sequence[Request]) -> Columns:
+        """The columns of different requests; those that lie in the same places are asked once."""
+        lies = [self._lies(request) for request in requests]
+        if None in lies:
+            return self._once(tuple(requests), requests)
+        first = requests[0].query_len  # as long as the first one's: a rule of uniform decodes
+        alike = tuple(request.query_len == first for request in requests)
+        return self._once((requests[0].speculative_tokens, tuple(lies), alike), requests)
+
+    def _lies(self, request: Request) -> tuple[int, int] | None:
+        """Where a request lies; ``None``: that does not tell what it adds to a batch."""
+        query_len, seq_len = request.query_len, request.seq_len
+        if query_len is None or seq_len is None or self.refused is not None:
+            return None
+        choice, form = self.places(_PLAIN), Form.of(request)
+        if choice is None or not self.compiled.adds_up(choice):
+            return None
+        place = choice.place(query_len, seq_len)
+        places = self.places_in(self.cell(form, place, query_len, seq_len, False), form)
+        if places is None or not self.compiled.adds_up(places):
+            return None
+        return place, places.place(query_len, seq_len)
+
+    def _once(self, key: object, requests: Sequence[Request]) -> Columns:
+        """The definition's answer, asked for once."""
+        self._forget()
+        found = self._alike.get(key)
+        if found is None:
+            found = self._alike[key] = self.compiled.same(self._tried(requests, True))
+            self.compiled.count()
+        return found
+
+    def _tried(self, requests: Sequence[Request], reasons: bool) -> Columns:
+        try:
+            if not reasons:
+                return self.choose(requests[0])
+            return self.answer(requests)
+        except AttnselError as error:
+            return failed(str(error))
+
     def answer(self, requests: Sequence[Request]) -> Columns:
         """The definition's answer to requests that run together, as columns.
 
@@ -238,15 +182,6 @@ class Asked:
             given=self.given,
         )
 
-    def answer_alike(self, request: Request, count: int = 1) -> Columns:
-        """The same for equal requests, which are asked for once."""
-        self._forget()
-        found = self._alike.get((count, request))
-        if found is None:
-            found = self._alike[count, request] = self.answer([request] * count)
-            self.compiled.count()
-        return found
-
     def choose(self, request: Request) -> Columns:
         """The columns of the plain choice, at least; both lengths are known.
 
@@ -256,83 +191,115 @@ class Asked:
         plan = self.compiled.plan
         if plan is None or not self._free:
             return self.answer([request])
-        pick = plan.resolve(
-            self.device,
-            self.layer,
-            self.compiled.facts(self.facts),
-            request,
-            closed_world=self.compiled.closed_world,
-        )
+        try:
+            pick = plan.resolve(
+                self.device,
+                self.layer,
+                self.compiled.facts(self.facts),
+                request,
+                closed_world=self.compiled.closed_world,
+            )
+        except AttnselError:
+            return self.answer([request])  # in the definition's words
         return pick_columns(pick)
 
     # -- cells ------------------------------------------------------------------------------------
 
-    def answer_at(self, request: Request) -> Columns:
-        """The same answer as the definition's; both lengths are known.
+    def places(self, form: Form) -> Places | None:
+        """The places whose requests get the same backends; ``None``: lengths alone do not tell.
 
         Raises:
-            AttnselError: it has no answer.
+            AttnselError: it cannot be bound.
         """
-        query_len, seq_len = request.query_len or 1, request.seq_len or 1
-        choice = self.places()
-        if choice is not None:
-            cell = self.cell(choice.place(query_len, seq_len), request)
-            places = self.places_in(cell, request.speculative_tokens)
-            if places is not None:
-                return self.path_in(cell, places.place(query_len, seq_len), request)
-        return self.answer_alike(request)
+        if not form.unknown:
+            return self.compiled.places_of_choice(self._question)
+        return self.compiled.places_of_known(self._question, self._possible, form)
 
-    def places(self) -> Places | None:
-        """The places whose requests get the same backends; ``None``: lengths alone do not tell."""
-        return self.compiled.places_of_choice(self)
-
-    def known_cell(self, place: int, reasons: bool) -> Cell | None:
-        """The cell of a place, if it was asked for before."""
-        self._forget()
-        return self._cells.get((place, reasons))
-
-    def cell(self, place: int, request: Request, reasons: bool = True) -> Cell:
+    def cell(self, form: Form, place: int, query_len: int, seq_len: int, reasons: bool) -> Cell:
         """The cell of a place.
 
         Args:
+            form: of the requests.
             place: of :meth:`places`.
-            request: lies there.
+            query_len: of a request there, in tokens.
+            seq_len: the same.
             reasons: whether its columns must say why.
-
-        Raises:
-            AttnselError: it has no answer.
         """
-        cell = self.known_cell(place, reasons)
+        self._forget()
+        key = (form if form.unknown else _PLAIN, place, reasons)
+        cell = self._cells.get(key)
         if cell is None:
-            answer = self.answer([request]) if reasons else self.choose(request)
-            cell = self._cells[place, reasons] = Cell(request, answer, tuple(self._names(answer)))
+            cell = self._cells[key] = self._new_cell(form, query_len, seq_len, reasons)
             self.compiled.count()
         return cell
 
-    def places_in(self, cell: Cell, speculative_tokens: int) -> Places | None:
-        """The places in a cell whose requests take the same path."""
-        return self.compiled.places_of_pair(self, cell.names, speculative_tokens)
+    def _new_cell(self, form: Form, query_len: int, seq_len: int, reasons: bool) -> Cell:
+        if form.unknown:
+            answer = self._tried(form.requests(query_len, seq_len), True)
+            return Cell(self.compiled.same(answer), apart=reasons and _names_a_length(answer))
+        alone = form._replace(together=1)
+        answer = self._tried(alone.requests(query_len, seq_len), reasons)
+        if answer["error"] is not None:
+            return Cell(self.compiled.same(answer))
+        cell = Cell(answer, tuple(self._names(answer)))
+        places = self.places_in(cell, alone)
+        if places is not None:
+            place = places.place(query_len, seq_len)
+            cell.paths[alone, place] = self.compiled.same(answer)
+        return cell
 
-    def path_in(self, cell: Cell, place: int, request: Request) -> Columns:
+    def places_in(self, cell: Cell, form: Form) -> Places | None:
+        """The places in a cell whose requests take the same path."""
+        if cell.apart:
+            return None
+        if cell.names is None:
+            return self.compiled.anywhere
+        return self.compiled.places_of_pair(self._question, cell.names, form)
+
+    def path_in(self, cell: Cell, form: Form, place: int, query_len: int, seq_len: int) -> Columns:
         """The columns of a place in a cell.
 
         Args:
-            cell: of a request's backends.
+            cell: of the requests' backends.
+            form: of the requests.
             place: of :meth:`places_in`.
-            request: lies there.
-
-        Raises:
-            AttnselError: it has no answer.
+            query_len: of a request there, in tokens.
+            seq_len: the same.
         """
-        key = (request.speculative_tokens, place)
-        found = cell.paths.get(key)
+        found = cell.paths.get((form, place))
         if found is None:
-            found = cell.answer
-            if request is not cell.first:
-                found = {**found, **self.choose(request)}
-            found = cell.paths[key] = self.compiled.same(found)
+            found = self._path(cell, form, place, query_len, seq_len)
+            cell.paths[form, place] = found
             self.compiled.count()
         return found
+
+    def _path(self, cell: Cell, form: Form, place: int, query_len: int, seq_len: int) -> Columns:
+        if cell.names is None:
+            return cell.answer
+        requests = form.requests(query_len, seq_len)
+        if form.together == 1:
+            return self.compiled.same({**cell.answer, **self.choose(requests[0])})
+        if self.compiled.counts(cell.names):
+            return self.compiled.same(self._tried(requests, True))
+        alone = form._replace(together=1)  # no rule sees the others
+        places = self.places_in(cell, alone)
+        assert places is not None
+        found = self.path_in(cell, alone, places.place(query_len, seq_len), query_len, seq_len)
+        decodes = found["num_decodes"] and form.together
+        return self.compiled.same({**found, "num_decodes": decodes})
+
+    def _question(self) -> Any:
+        return self.bound.question
+
+    @cached_property
+    def _possible(self) -> tuple[str, ...]:
+        """Every backend that can be chosen, whatever the lengths are."""
+        try:
+            answer = self.compiled.judge.resolve(self.bound, Request())
+        except AttnselError:
+            return ()  # nothing can be: each answer is that error
+        forced = (self.policy.backend,) if self.given and self.policy.backend else ()
+        return tuple(dict.fromkeys((*answer.prefill.possible, *answer.decode.possible, *forced)))
 
     def _names(self, answer: Columns) -> Iterator[str]:
         forced = self.policy.backend if self.given else None
@@ -345,3 +312,9 @@ class Asked:
             self._emptied = self.compiled.emptied
             self._cells.clear()
             self._alike.clear()
+
+
+def _names_a_length(columns: Columns) -> bool:
+    """Whether a condition says what an unknown length must be, which depends on the known one."""
+    said = columns["conditions"] or ()
+    return any(one.startswith(("query_len ", "seq_len ")) for one in said)

@@ -16,11 +16,13 @@ import pyarrow
 
 from selector.binding import Selector
 from selector.errors import AttnselError
-from selector.manifest import BATCH_COLUMNS
+from selector.manifest import BATCH_COLUMNS, REQUEST_COLUMNS
+from selector.plan.memo import remember
 from selector.plan.places import LONGEST, Places
 from selector.tables.answers import ANSWER_COLUMNS, PLAIN_COLUMNS, failed
-from selector.tables.asked import Asked, Cell
-from selector.tables.numbers import Numbers, is_plain, joined, numbered, taken, whole
+from selector.tables.asked import Asked
+from selector.tables.compiled import Form
+from selector.tables.numbers import Numbers, is_plain, joined, nulls, numbered, taken, whole
 from selector.tables.rows import RowReader, load_preset, requests_of
 from selector.values import Device, Model, Request
 
@@ -137,13 +139,13 @@ class _Layer(NamedTuple):
     """What the rows of one layer have in common.
 
     Attributes:
-        asked: the layer; ``None``: its rows are read one by one.
-        speculative: draft tokens.
+        asked: the layer; ``None``: it cannot be read.
+        form: of its rows' requests; ``None``: they are read row by row.
         failed: the columns of all its rows, where it cannot be read.
     """
 
     asked: Asked | None = None
-    speculative: int = 0
+    form: Form | None = None
     failed: Columns | None = None
 
 
@@ -160,6 +162,7 @@ class TableReader:
         self.reasons = reasons
         self._schema: Any = None
         self._known: dict[tuple[Any, ...], _Layer] = {}
+        self._requests: dict[tuple[str, ...], list[Request] | Columns] = {}
 
     def answer(self, rows: Any) -> Iterator[Answers]:
         """Yields the answers to a record batch, in order, in as many pieces as memory asks for."""
@@ -177,7 +180,7 @@ class TableReader:
         piece = _Piece(self, rows, layers, number, firsts)
         piece.answer_failed()
         piece.answer_cells()
-        piece.answer_rows(names)
+        piece.answer_rows()
         yield Answers(rows, piece.different, piece.which)
 
     def _layers(self, rows: Any) -> list[_Layer]:
@@ -204,26 +207,25 @@ class TableReader:
     def _layer(self, row: Columns) -> _Layer:
         try:
             asked = self.reader.ask(row)
-            if self.reasons:
-                asked.bound  # noqa: B018  what cannot be is refused here
         except AttnselError as error:
             return _Layer(failed=failed(str(error)))
-        try:
-            requests = requests_of({name: row.get(name) for name in _BESIDE})
-        except AttnselError:
-            return _Layer()
-        return _Layer(asked if len(requests) == 1 else None, requests[0].speculative_tokens)
+        if self.reasons and asked.refused is not None:
+            return _Layer(failed=asked.refused)
+        said = self.requests({name: row.get(name) for name in _BESIDE})
+        alike = isinstance(said, list) and Form(len(said), said[0].speculative_tokens)
+        return _Layer(asked, alike or None)
 
-    def answer_one(self, row: Columns) -> Columns:
-        """The columns of a row; without reasons, from the compiled form where it can say."""
-        if not self.reasons:
+    def requests(self, lengths: Columns) -> list[Request] | Columns:
+        """The requests that a row's lengths tell of, or the columns of a row that is refused."""
+        key = (*lengths, *map(repr, lengths.values()))
+        found = self._requests.get(key)
+        if found is None:
             try:
-                (request,) = requests_of(row)
-                if request.query_len is not None and request.seq_len is not None:
-                    return self.reader.ask(row).choose(request)
-            except (AttnselError, ValueError):
-                pass  # the row's own error, or a batch
-        return self.reader.columns(row)
+                found = requests_of(lengths)
+            except AttnselError as error:
+                found = failed(str(error))
+            remember(self._requests, key, found)
+        return found
 
 
 class _Piece:
@@ -254,93 +256,98 @@ class _Piece:
 
     def answer_cells(self) -> None:
         """Answers the rows whose lengths decide alone, cell by cell."""
-        query_len, seq_len, plain = self._lengths()
-        usable = numpy.array([one.asked is not None for one in self.layers])
-        if not usable.all():
-            plain &= usable[self.number]
-        at = self.number if plain.all() else self.number[plain]
-        counts = numpy.bincount(at, minlength=len(self.layers))
-        if counts.min() < _WORTH:
-            plain &= (counts >= _WORTH)[self.number]
-        choices = [
-            self._choice(one) if n >= _WORTH else None
-            for one, n in zip(self.layers, counts, strict=True)
-        ]
-        at = numpy.flatnonzero(plain)
-        rows = _Rows(at, self.number, query_len, seq_len, self.firsts)
-        if len(at) < len(plain):
-            rows = _Rows(at, *(column[at] for column in rows[1:4]))
-        rows, firsts = rows.placed(choices)
-        cells = [(self.layers[layer], self._cell(layer, *first)) for layer, *first in firsts]
-        paths = [self._paths(*cell) for cell in cells]
-        rows, firsts = rows.placed(paths)
-        found = [self._path(*cells[cell], place, *lengths) for cell, place, *lengths in firsts]
+        rows, kinds = self._kinds()
+        rows, firsts = rows.placed([_choice(*kind) for kind in kinds])
+        reasons = self.table.reasons
+        cells = []
+        for kind, place, query, seq in firsts:
+            asked, form = kinds[kind]
+            cells.append((asked, form, asked.cell(form, place, query, seq, reasons)))
+        rows, firsts = rows.placed([asked.places_in(cell, form) for asked, form, cell in cells])
+        found = []
+        for which, place, query, seq in firsts:
+            asked, form, cell = cells[which]
+            found.append(self._add(asked.path_in(cell, form, place, query, seq)))
         answers = numpy.array(found, numpy.int64).take(rows.number)
         if len(answers) == len(self.which):
             self.which = answers
         else:
             self.which[rows.at] = answers
 
-    def _choice(self, one: _Layer) -> Places | None:
-        try:
-            return one.asked.places() if one.asked else None
-        except AttnselError:
-            return None  # such rows get the definition's words, one by one
+    def _kinds(self) -> tuple[_Rows, list[tuple[Asked, Form]]]:
+        """The rows that cells can answer, by layer and form of their requests."""
+        query_len, seq_len, plain, unknown = self._lengths()
+        usable = numpy.array([one.form is not None for one in self.layers])
+        if not usable.all():
+            plain &= usable[self.number]
+        at = self.number if plain.all() else self.number[plain]
+        counts = numpy.bincount(at, minlength=len(self.layers))
+        if counts.min() < _WORTH:
+            plain &= (counts >= _WORTH)[self.number]
+        at = numpy.flatnonzero(plain)
+        if len(at) == len(plain) and unknown is None:
+            rows = _Rows(at, self.number, query_len, seq_len, self.firsts)
+            return rows, [(one.asked, one.form) for one in self.layers if one.asked and one.form]
+        kind = (self.number * 4 if unknown is None else self.number * 4 + unknown)[at]
+        number, firsts = numbered(kind, 4 * len(self.layers))
+        kinds = []
+        for layer, lacking in (divmod(one, 4) for one in kind[firsts].tolist()):
+            asked, form, _ = self.layers[layer]
+            assert asked is not None
+            assert form is not None
+            kinds.append((asked, form._replace(unknown=lacking)))
+        return _Rows(at, number, query_len[at], seq_len[at], firsts), kinds
 
-    def _paths(self, one: _Layer, cell: Cell | None) -> Places | None:
-        try:
-            return one.asked.places_in(cell, one.speculative) if one.asked and cell else None
-        except AttnselError:
-            return None
+    def _lengths(self) -> tuple[Numbers, Numbers, Any, Numbers | None]:
+        """The lengths of each row in tokens, whether cells can have them, and which are unknown.
 
-    def _cell(self, layer: int, place: int, query_len: int, seq_len: int) -> Cell | None:
-        one = self.layers[layer]
-        assert one.asked is not None
-        reasons = self.table.reasons
-        known = one.asked.known_cell(place, reasons)
-        if known is not None:
-            return known
-        try:
-            return one.asked.cell(place, Request(query_len, seq_len, one.speculative), reasons)
-        except AttnselError:
-            return None
-
-    def _path(self, one: _Layer, cell: Cell | None, place: int, query: int, seq: int) -> int:
-        assert one.asked is not None
-        assert cell is not None
-        found = cell.paths.get((one.speculative, place))
-        if found is None:
-            try:
-                found = one.asked.path_in(cell, place, Request(query, seq, one.speculative))
-            except AttnselError:
-                return -1
-        return self._add(found)
-
-    def answer_rows(self, names: Sequence[str]) -> None:
-        """Answers all other rows; equal ones once."""
-        left = numpy.flatnonzero(self.which < 0)
-        if not len(left):
-            return
-        asked = [*names, *(n for n in self.rows.schema.names if n in (*_LENGTHS, *BATCH_COLUMNS))]
-        rows = self.rows.select(asked).take(pyarrow.array(left))
-        lengths = [rows.column(n) for n in range(len(names), len(asked))]
-        layers = (self.number[left], len(self.layers))
-        number, firsts = numbered(*joined(lengths, len(left), layers))
-        found = [
-            self._add(self.table.answer_one(row))
-            for row in rows.take(pyarrow.array(firsts)).to_pylist()
-        ]
-        self.which[left] = numpy.array(found, numpy.int64)[number]
-
-    def _lengths(self) -> tuple[Numbers, Numbers, Any]:
-        """The lengths of each row in tokens, and whether they are those of one plain request."""
+        Where one is unknown, it is taken to be as long as the other, and 1 where both are.
+        """
         query_len, queries = whole(self.rows, "query_len")
         seq_len, seqs = whole(self.rows, "seq_len")
+        no_query, no_seq = (nulls(self.rows, name) for name in _LENGTHS)
+        unknown = None
+        if no_query is not None or no_seq is not None:
+            no_query, no_seq = (
+                numpy.zeros(len(seqs), bool) if one is None else one for one in (no_query, no_seq)
+            )
+            unknown = no_query + 2 * no_seq
+            seq_len = numpy.where(unknown == 3, 1, seq_len)
+            query_len = numpy.where(no_query, seq_len, query_len)
+            seq_len = numpy.where(no_seq, query_len, seq_len)
+            queries, seqs = queries | no_query, seqs | no_seq
         plain = queries & seqs & (query_len >= 1) & (query_len <= seq_len) & (seq_len < LONGEST)
         for name in BATCH_COLUMNS:
             if name in self.rows.schema.names:
                 plain &= self.rows.column(name).is_null().to_numpy(zero_copy_only=False)
-        return query_len, seq_len, plain
+        return query_len, seq_len, plain, unknown
+
+    def answer_rows(self) -> None:
+        """Answers all other rows; equal ones once."""
+        left = numpy.flatnonzero(self.which < 0)
+        if not len(left):
+            return
+        names = [n for n in self.rows.schema.names if n in (*REQUEST_COLUMNS, *BATCH_COLUMNS)]
+        rows = self.rows.select(names).take(pyarrow.array(left))
+        lengths, firsts = numbered(*joined(rows.columns, len(left)))
+        listed = rows.take(pyarrow.array(firsts)).to_pylist() if names else [{}]
+        said = [self.table.requests(row) for row in listed]
+        number, firsts = numbered(
+            self.number[left] * len(said) + lengths, len(self.layers) * len(said)
+        )
+        found = [
+            self._add(self._answer(self.layers[layer], said[which]))
+            for layer, which in zip(
+                self.number[left][firsts].tolist(), lengths[firsts].tolist(), strict=True
+            )
+        ]
+        self.which[left] = numpy.array(found, numpy.int64)[number]
+
+    def _answer(self, one: _Layer, said: list[Request] | Columns) -> Columns:
+        assert one.asked is not None
+        if isinstance(said, list):
+            return one.asked.columns(said, self.table.reasons)
+        return one.asked.refused or said
 
     def _add(self, columns: Columns) -> int:
         """The number of an answer; what is the same thing has one."""
@@ -348,6 +355,13 @@ class _Piece:
         if number == len(self.different):
             self.different.append(columns)
         return number
+
+
+def _choice(asked: Asked, form: Form) -> Places | None:
+    try:
+        return asked.places(form)
+    except AttnselError:
+        return None  # such rows get the definition's words, one by one
 
 
 class _Rows(NamedTuple):

@@ -14,7 +14,7 @@ import pyarrow
 
 from selector.plan.places import LONGEST
 
-__all__ = ["Numbers", "is_plain", "joined", "numbered", "taken", "whole"]
+__all__ = ["Numbers", "is_plain", "joined", "nulls", "numbered", "taken", "whole"]
 
 Numbers = numpy.ndarray[Any, numpy.dtype[Any]]
 
@@ -41,6 +41,14 @@ def whole(rows: Any, name: str) -> tuple[Numbers, Any]:
     if kind == pyarrow.uint64():
         values = numpy.minimum(values, LONGEST)
     return values.astype(numpy.int64, copy=False), values > 0
+
+
+def nulls(rows: Any, name: str) -> Any:
+    """Where a column says nothing; ``None``: it says something in every row."""
+    if name not in rows.schema.names:
+        return numpy.ones(rows.num_rows, bool)
+    column = rows.column(name)
+    return column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
 
 
 def joined(

@@ -25,7 +25,8 @@ from selector.manifest import (
     REQUEST_COLUMNS,
 )
 from selector.tables.answers import ANSWER_COLUMNS, failed
-from selector.tables.asked import Asked, Compiled
+from selector.tables.asked import Asked
+from selector.tables.compiled import Compiled
 from selector.values import Device, Facts, Layer, Model, Policy, Request
 
 __all__ = ["ANSWER_COLUMNS", "RowReader", "kept_name", "requests_of"]
@@ -104,14 +105,7 @@ class RowReader:
         """The columns of its answer alone; not to be changed, for others may have the same."""
         try:
             asked = self.ask(row)
-            asked.bound  # noqa: B018  what cannot be is refused before its lengths are looked at
-            requests = requests_of(row)
-            first = requests[0]
-            if any(request is not first for request in requests):
-                return asked.answer(requests)
-            if len(requests) > 1 or first.query_len is None or first.seq_len is None:
-                return asked.answer_alike(first, len(requests))
-            return asked.answer_at(first)
+            return asked.refused or asked.columns(requests_of(row))
         except AttnselError as error:
             return failed(str(error))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,107 +13,12 @@ pyarrow = pytest.importorskip("pyarrow")
 
 from selector import Selector  # noqa: E402
 from selector.devices import find_device  # noqa: E402
-from selector.errors import AttnselError, ManifestError  # noqa: E402
-from selector.loading import loads  # noqa: E402
 from selector.tables import batch  # noqa: E402
-from selector.tables.answers import ANSWER_COLUMNS, PLAIN_COLUMNS, answer_to, failed  # noqa: E402
+from selector.tables.answers import ANSWER_COLUMNS, PLAIN_COLUMNS  # noqa: E402
 from selector.tables.batch import TableReader, resolve_table  # noqa: E402
-from selector.tables.rows import RowReader, requests_of  # noqa: E402
+from selector.tables.rows import RowReader  # noqa: E402
 
-from ...laws.drawing import VALUES, Choices, a_manifest, a_question  # noqa: E402
-
-Row = dict[str, Any]
-QUERIES = (1, 2, 3, 4, 5, 8, 16, 63, 64, 65, 128, 129, 700, 2048)
-CACHED = (0, 0, 1, 16, 64, 100, 128, 1000, 1948, 2048, 4096)
-
-
-def defined(selector: Selector, row: Row, closed_world: bool = False) -> Row:
-    """The columns of a row as the definition gives them, with nothing kept from other rows."""
-    reader = RowReader(selector, closed_world=closed_world)
-    try:
-        asked = reader.ask(row)
-        bound = asked.bound
-        return answer_to(bound, requests_of(row), dense=asked.dense, given=asked.given)
-    except AttnselError as error:
-        return failed(str(error))
-
-
-def answers(reader: TableReader, table: Any, size: int = 1 << 20) -> Iterator[Row]:
-    """The columns of every row, from record batches of a size."""
-    for rows in table.to_batches(max_chunksize=size):
-        for piece in reader.answer(rows):
-            assert len(piece.which) == piece.rows.num_rows
-            yield from (piece.different[number] for number in piece.which)
-
-
-# -- drawn manifests, drawn rows -----------------------------------------------------------------
-
-
-def some_rows(draw: random.Random, tree: Row, names: list[str], number: int) -> list[Row]:
-    """Rows of few layers: most are plain requests, some are batches, some cannot be."""
-    backends = [entry["name"] for entry in tree["backends"]]
-    layers = [a_layer(draw, tree, names, backends) for _ in range(5)]
-    rows = []
-    for _ in range(number):
-        query = draw.choice(QUERIES)
-        lengths: Row = {"query_len": query, "seq_len": query + draw.choice(CACHED)}
-        lengths |= {"speculative_tokens": draw.choice((None, 0, 0, 3)), "num_reqs": None}
-        lengths |= {"query_lens": None, "seq_lens": None}
-        odd = draw.randrange(12)
-        if odd == 0:
-            lengths["query_len"] = draw.choice((0, -1, lengths["seq_len"] + 1, None))
-        elif odd == 1:
-            lengths["num_reqs"] = draw.choice((0, 1, 3))
-        elif odd == 2:
-            lengths |= {"query_lens": [1, 8], "seq_lens": [9, 9], "query_len": None}
-            lengths["seq_len"] = draw.choice((None, 9))
-        rows.append(draw.choice(layers) | lengths)
-    return rows
-
-
-def a_layer(draw: random.Random, tree: Row, names: list[str], backends: list[str]) -> Row:
-    asked = a_question(Choices(draw.randbytes(200)), tree)
-    layer = {name: asked.fields.get(name) for name in names} | {"lib": asked.version}
-    for name in {"block_size", "sliding_window", "index_topk", "num_heads"} & layer.keys():
-        layer[name] = str(layer[name])  # numbers and words in one column
-    layer["arch"] = draw.choice(("9.0", "12.0", str(asked.fields["capability"]), "none"))
-    layer |= {"deny": None, "backend": None}
-    if draw.random() < 0.25:
-        layer["backend"] = draw.choice((*backends, "nobody"))
-    if draw.random() < 0.2:
-        layer["deny"] = [draw.choice(backends)]
-    return layer
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_a_table_is_answered_as_its_rows_are(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By cells and row by row, scalar too; in pieces of any size."""
-    draw = random.Random(seed)
-    tree, selector = a_selector(draw)
-    names = [name for name in VALUES if name != "capability" and draw.random() < 0.8]
-    closed_world = draw.random() < 0.5
-    rows = some_rows(draw, tree, names, 50)
-    table = pyarrow.Table.from_pylist(rows)
-    wanted = [defined(selector, row, closed_world) for row in rows]
-    for worth in (1, 1 << 20):
-        monkeypatch.setattr(batch, "_WORTH", worth)
-        for columns in (ANSWER_COLUMNS, PLAIN_COLUMNS):
-            reader = RowReader(selector, closed_world=closed_world)
-            found = answers(TableReader(reader, columns is ANSWER_COLUMNS), table, 37)
-            for row, answer, want in zip(rows, found, wanted, strict=True):
-                assert [answer[n] for n in columns] == [want[n] for n in columns], row
-    alone = RowReader(selector, closed_world=closed_world)
-    assert [alone.columns(row) for row in rows] == wanted
-
-
-def a_selector(draw: random.Random) -> tuple[Row, Selector]:
-    while True:
-        tree: Row = a_manifest(Choices(draw.randbytes(600)))
-        try:
-            return tree, Selector(loads(json.dumps(tree)))
-        except ManifestError:
-            continue
-
+from ...laws.test_tables import Row, answers, defined  # noqa: E402
 
 # -- real layers ---------------------------------------------------------------------------------
 
@@ -246,7 +150,7 @@ def test_layers_and_answers_that_are_kept_are_few(
 ) -> None:
     """However many rows there are; and what is forgotten is answered the same again."""
     monkeypatch.setattr("selector.tables.rows._MOST_ASKED", 8)
-    monkeypatch.setattr("selector.tables.asked._MOST_ANSWERS", 16)
+    monkeypatch.setattr("selector.tables.compiled._MOST_ANSWERS", 16)
     monkeypatch.setattr(batch, "_MOST_LAYERS", 4)
     draw = random.Random(5)
     rows = [DENSE | {"head_size": 8 * n, **lengths(draw)} for n in range(1, 60)] * 3
