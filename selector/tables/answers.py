@@ -124,11 +124,9 @@ def pick_columns(pick: Pick) -> dict[str, Any]:
 
 def _codes(candidate: Candidate) -> list[str]:
     """Why a candidate is refused; that it does not serve a phase matters only where that is all."""
-    verdicts = (candidate.prefill, candidate.decode)
-    codes = [r.code for v in verdicts for r in v.rejections]
-    served = [code for code in codes if code != Code.PHASE]
-    phases = sum(any(r.code == Code.PHASE for r in v.rejections) for v in verdicts)
-    return list(dict.fromkeys(served if phases < len(verdicts) else codes))
+    refused = [[r.code for r in v.rejections] for v in (candidate.prefill, candidate.decode)]
+    served = [codes for codes in refused if Code.PHASE not in codes]
+    return list(dict.fromkeys(code for codes in served or refused for code in codes))
 
 
 def _would_take(bound: Bound, requests: Sequence[Request], backend: str) -> dict[str, Any]:

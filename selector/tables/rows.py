@@ -24,6 +24,7 @@ from selector.manifest import (
     POLICY_COLUMNS,
     REQUEST_COLUMNS,
 )
+from selector.plan.memo import remember
 from selector.tables.answers import ANSWER_COLUMNS, failed
 from selector.tables.asked import Asked
 from selector.tables.compiled import Compiled
@@ -32,6 +33,7 @@ from selector.values import Device, Facts, Layer, Model, Policy, Request
 __all__ = ["ANSWER_COLUMNS", "RowReader", "kept_name", "requests_of"]
 
 _SPECIAL = frozenset((*DEVICE_COLUMNS, *POLICY_COLUMNS, *MODEL_COLUMNS))
+_HASHABLE = (str, int, type(None))
 _MOST_ASKED = 4096
 _MOST_REQUESTS = 4096
 
@@ -95,6 +97,7 @@ class RowReader:
         self._compiled = Compiled(selector, closed_world)
         self._asked: dict[object, Asked] = {}
         self._reads: dict[str, _Reading] = {}
+        self._devices: dict[tuple[str, ...], Device] = {}
         self._supposing: Compiled | None = None
 
     def answer(self, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -289,6 +292,14 @@ class RowReader:
         return chosen[0].layer
 
     def _device(self, stated: Mapping[str, Any]) -> Device:
+        """The device of a row; rows that say the same have the same one."""
+        key = tuple(map(repr, map(stated.get, DEVICE_COLUMNS)))
+        found = self._devices.get(key)
+        if found is None:
+            found = remember(self._devices, key, self._read_device(stated), _MOST_ASKED)
+        return found
+
+    def _read_device(self, stated: Mapping[str, Any]) -> Device:
         found = dict(_devices(stated))
         platform = stated.get("platform")
         if not found and platform is not None and platform != "cuda":
@@ -348,7 +359,7 @@ def kept_name(column: str, row: Collection[str]) -> str:
 
 def _hashable(value: Any) -> Any:
     """What tells a value from others of its type."""
-    return value if isinstance(value, str | int | None) else repr(value)
+    return value if isinstance(value, _HASHABLE) else repr(value)
 
 
 def _length(name: str, raw: Any) -> int | None:
