@@ -7,10 +7,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import ManifestOption, ModelOption, OverlayOption, Settings, complete_backend
+from cli.asking import UsageError, named_device
+from cli.options import (
+    Arch,
+    Gpu,
+    ManifestOption,
+    ModelOption,
+    OverlayOption,
+    Settings,
+    complete_backend,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from selector.binding import Selector
+    from selector.values import Device
 
 __all__ = ["inspect"]
 
@@ -41,10 +53,12 @@ def inspect(
         bool,
         typer.Option(
             "--gaps",
-            help="Layers that no backend runs, entries that are never chosen, and pairs that only "
-            "their order decides.",
+            help="Layers that no list gives a backend, backends that are never chosen, and pairs "
+            "that only their order decides; of one device with --gpu or --arch.",
         ),
     ] = False,
+    arch: Arch = None,
+    gpu: Gpu = None,
     model: ModelOption = None,
     settings: Settings = None,
     form: Annotated[
@@ -59,8 +73,9 @@ def inspect(
     from selector.binding import Selector
     from selector.report import entries, text
 
+    _check_together(gaps, matrix, {"--arch": arch, "--gpu": gpu}, model, settings)
     if gaps:
-        _show_gaps(manifest or name, overlay or [], form)
+        _show_gaps(manifest or name, overlay or [], named_device(arch, gpu), form)
         return
     selector = Selector.load(manifest, overlays=overlay or ())
     stated = selector.manifest
@@ -82,20 +97,49 @@ def inspect(
             show(text.fenced(lines) if markdown else lines, whole=markdown)
 
 
-def _show_gaps(manifest: str | None, overlays: list[str], form: InspectFormat) -> None:
-    """What is left without a backend, what is never chosen, and what only order decides."""
+def _check_together(
+    gaps: bool,
+    matrix: bool,
+    devices: Mapping[str, str | None],
+    model: str | None,
+    settings: list[str] | None,
+) -> None:
+    """Refuses options that say nothing to what is shown.
+
+    Raises:
+        UsageError: there is one.
+    """
+    said = [option for option, value in devices.items() if value is not None]
+    if gaps and matrix:
+        raise UsageError("--gaps and --matrix do not go together: give one of them")
+    if gaps and (model is not None or settings):
+        option = "--model" if model is not None else "--set"
+        raise UsageError(
+            f"{option} does not go with --gaps, which looks at all layers; --matrix takes it"
+        )
+    if said and not gaps:
+        raise UsageError(
+            f"{said[0]} goes with --gaps; --matrix shows every architecture, `attnsel resolve` one"
+        )
+
+
+def _show_gaps(
+    manifest: str | None, overlays: list[str], device: Device | None, form: InspectFormat
+) -> None:
+    """What no list gives a backend, what is never chosen, and what only order decides."""
     from cli.terminal import places, show, show_json
     from selector.analysis.gaps import find_gaps
+    from selector.analysis.narrowing import only_on
     from selector.binding import Selector
     from selector.report.gaps import gaps_json, gaps_lines
     from selector.report.text import fenced
 
     stated = Selector.load(manifest, overlays=overlays).manifest
-    found = find_gaps(stated)
+    found = find_gaps(stated if device is None else only_on(stated, device))
     if form is InspectFormat.JSON:
-        show_json(gaps_json(found))
+        show_json(gaps_json(found, device))
         return
-    lines = list(gaps_lines(found, places(stated.ref.file)))
+    lines = list(gaps_lines(found, places(stated.ref.file), device))
     markdown = form is InspectFormat.MARKDOWN
     show(fenced(lines) if markdown else lines, whole=markdown)
 

@@ -76,6 +76,7 @@ def _checked(
     reference: str | None, overlays: Sequence[str], as_claimed: bool, budget: int | None
 ) -> Checked:
     """The verdicts on one manifest, each example asked again as its command says it."""
+    from selector.analysis.faults import with_decode_faults
     from selector.analysis.proving import prove_all
     from selector.analysis.survey import BUDGET
     from selector.binding import Selector
@@ -85,7 +86,8 @@ def _checked(
     chosen = ["--manifest", reference] if reference is not None else []
     chosen += [word for path in overlays for word in ("--overlay", path)]
     chosen += ["--as-claimed"] if as_claimed else []
-    proofs = prove_all(selector.manifest, BUDGET if budget is None else budget)
+    found = prove_all(selector.manifest, BUDGET if budget is None else budget)
+    proofs = tuple(with_decode_faults(selector.manifest, proof) for proof in found)
     told = [_command(proof, selector, chosen) for proof in proofs]
     return Checked(selector.manifest.ref, proofs, tuple(told), as_claimed)
 
@@ -93,21 +95,29 @@ def _checked(
 def _command(proof: Proof, selector: Selector, chosen: Sequence[str]) -> tuple[str, ...] | None:
     """The command that shows an example; it is asked before it is said.
 
+    ``None``: there is no example, or none that a command can ask.
+
     Raises:
         AssertionError: the command gives another answer than the example.
     """
     from itertools import pairwise
 
+    import msgspec
+
     from cli.asking import Flags, ask_all
     from selector.report.verify import command_of, settings_of
+    from selector.values import Device
 
     if proof.example is None:
         return None
     witness, answer = proof.example.witness, proof.example.answer
+    device = witness.device
+    if alone := device.platform != "cuda" and device.capability is not None:
+        device = Device(device.platform)  # what the manifest's space allows and no machine is
     flags = Flags(
         manifest=chosen[1] if "--manifest" in chosen[:1] else None,
         overlay=[path for flag, path in pairwise(chosen) if flag == "--overlay"],
-        arch=witness.device.capability or witness.device.platform,
+        arch=device.capability or device.platform,
         settings=settings_of(proof.example, selector.manifest),
         query_len=witness.request.query_len,
         seq_len=witness.request.seq_len,
@@ -115,5 +125,9 @@ def _command(proof: Proof, selector: Selector, chosen: Sequence[str]) -> tuple[s
     )
     said = ask_all(flags).cases[0].resolution
     if (said.prefill, said.decode, said.notes) != (answer.prefill, answer.decode, answer.notes):
+        if alone:
+            return None
         raise AssertionError(f'the example of "{proof.name}" is answered in another way')
-    return command_of(proof.example, selector.manifest, chosen)
+    witness = msgspec.structs.replace(witness, device=device)
+    shown = msgspec.structs.replace(proof.example, witness=witness)
+    return command_of(shown, selector.manifest, chosen)

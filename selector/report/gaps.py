@@ -6,29 +6,32 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from selector.analysis.gaps import Gap, Gaps, Idle, Overlap, Rivals, Totals
+from selector.report.counts import number_words, question_line, questions_words, share_words
 from selector.report.data import to_json
 from selector.report.text import BLANK, Line, Part, faint, grid, line, strong
 from selector.report.wording import (
     Places,
     capabilities_words,
     counted,
+    device_words,
     kind_words,
     listed,
     manifest_words,
 )
-from selector.values import Phase
+from selector.values import Device, Phase
 
-__all__ = ["gaps_json", "gaps_lines", "rivals_json", "rivals_words", "share_words"]
+__all__ = ["gaps_json", "gaps_lines", "rivals_json", "rivals_words"]
 
 _FIRST = 20
 _NAMED = 3
 
 
-def gaps_json(gaps: Gaps) -> dict[str, Any]:
-    """Everything, as JSON values."""
+def gaps_json(gaps: Gaps, device: Device | None = None) -> dict[str, Any]:
+    """Everything, as JSON values; of one device, if only that was looked at."""
     totals = gaps.totals
     return {
         "manifest": to_json(gaps.manifest),
+        "device": None if device is None else device.capability or device.platform,
         "questions": totals.questions,
         "unserved": {phase.value: totals.unserved.get(phase, 0) for phase in Phase},
         "open": totals.open,
@@ -57,14 +60,22 @@ def rivals_json(rivals: Rivals) -> dict[str, Any]:
     return {**counts, **lists}
 
 
-def gaps_lines(gaps: Gaps, places: Places) -> Iterator[Line]:
-    """Yields the three lists."""
-    yield line(strong(manifest_words(gaps.manifest, places)))
+def gaps_lines(gaps: Gaps, places: Places, device: Device | None = None) -> Iterator[Line]:
+    """Yields the three lists; of one device, if only that was looked at."""
+    on = "" if device is None else f" · {device_words(device)} only"
+    yield line(strong(manifest_words(gaps.manifest, places)), on)
+    yield question_line()
     yield from _drawn_lines(gaps.totals)
-    yield from _section("without a backend", _gap_rows(gaps.gaps))
-    yield from _section("never chosen", _idle_rows(gaps.idle, places))
+    yield from _section("layers that no list gives a backend, and where", _gap_rows(gaps.gaps))
+    foreign = [one for one in gaps.idle if device is not None and not one.rivals.accepted]
+    idle = [one for one in gaps.idle if one not in foreign]
+    yield from _section("backends that are never chosen", _idle_rows(idle, places))
+    if foreign:
+        names = dict.fromkeys(one.backend for one in foreign)
+        yield line("  ", faint("made for other devices: "), ", ".join(names), hang=4)
     rows = _overlap_rows(gaps.overlaps)
-    yield from _section("decided by order alone, in so many questions", rows[:_FIRST])
+    title = "both could run and only their order in a list decides, in so many questions"
+    yield from _section(title, rows[:_FIRST])
     if len(rows) > _FIRST:
         yield line("  ", faint(f"… and {len(rows) - _FIRST} more: --format json lists all"))
 
@@ -77,7 +88,7 @@ def _drawn_lines(totals: Totals) -> Iterator[Line]:
             "that rests on them is certain (marked ~)"
         )
     if totals.open:
-        yield line(f"{counted(totals.open, 'question')} only the definition can tell, one by one")
+        yield line(f"{questions_words(totals.open)} only the definition can tell, one by one")
 
 
 def _section(title: str, rows: Sequence[Sequence[Part]]) -> Iterator[Line]:
@@ -131,7 +142,8 @@ def rivals_words(rivals: Rivals) -> str:
         return "it accepts nothing that can exist: its own rules, or those of `space`, exclude it"
     if len(rivals.before) == 1 and not sum(rivals.aside.values()):
         (name,) = rivals.before
-        return f"{name} stands before it in all {rivals.accepted:,} questions that it accepts"
+        all_ = questions_words(rivals.accepted)
+        return f"{name} stands before it in all {all_} that it accepts"
     words = [
         f"{name} stands before it ({share_words(number, rivals.accepted)})"
         for name, number in list(rivals.before.items())[:_NAMED]
@@ -143,7 +155,7 @@ def rivals_words(rivals: Rivals) -> str:
             "the list that decides does not name it, or its partner for the other phase cannot be "
             f"({share_words(aside, rivals.accepted)})"
         )
-    return f"{counted(rivals.accepted, 'question')} would do: {listed(words, 'and')}"
+    return f"{questions_words(rivals.accepted)} would do: {listed(words, 'and')}"
 
 
 def _overlap_rows(overlaps: Sequence[Overlap]) -> list[list[Part]]:
@@ -157,18 +169,8 @@ def _overlap_rows(overlaps: Sequence[Overlap]) -> list[list[Part]]:
         [
             strong(winner),
             f"before {loser}",
-            f"{'~ ' if drawn else ''}{number:,}",
+            f"{'~ ' if drawn else ''}{number_words(number)}",
             _phases_words(phase for phase in Phase if phase in phases),
         ]
         for (winner, loser, number, drawn), phases in ordered
     ]
-
-
-def share_words(part: int, whole: int) -> str:
-    """``12.3 %`` of a whole; ``all``; never a rounded ``0 %`` or ``100 %``."""
-    if part == whole:
-        return "all"
-    percent = 100 * part / whole
-    if percent < 0.1:
-        return "less than 0.1 %"
-    return "more than 99.9 %" if percent > 99.9 else f"{percent:.1f} %"

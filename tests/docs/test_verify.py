@@ -17,7 +17,7 @@ SHOWN = re.findall(r"^    \$ attnsel (.+)\n((?:    .+\n|\n(?=    [^$]))+)", PAGE
 
 def plain(text: str) -> str:
     """Text without long numbers and line numbers."""
-    return re.sub(r"\d[\d,]{4,}|:\d+", "N", " ".join(text.split()))
+    return re.sub(r"\d\.\d × 10\^\d+|\d[\d,]{4,}|:\d+", "N", " ".join(text.split()))
 
 
 def test_every_command_is_found() -> None:

@@ -27,6 +27,9 @@ def test_what_is_proved_ends_well(run: Run) -> None:
     ran = run("verify", "small.yaml")
     assert ran.code == 0, ran.out
     assert "proved        no dense prefill for sparse layers on 12.x" in ran.out
+    assert ran.out.splitlines()[1].startswith(
+        "  a question: a device, layer, software and lengths;"
+    )
     assert f"small.yaml:{line_of('no dense prefill for sparse')}" in ran.out
     assert ran.out.endswith("3 proved.\n")
 
@@ -78,3 +81,55 @@ def test_what_cannot_be_read_is_one_line(run: Run) -> None:
     ran = run("verify", "nowhere.yaml")
     assert ran.code == 2
     assert "nowhere.yaml" in ran.complaint
+
+
+def promising(tmp_path: Path, promise: str) -> Path:
+    """The small manifest with one more promise."""
+    text = SMALL.read_text("utf-8")
+    path = tmp_path / "promising.yaml"
+    path.write_text(f"{text}  - name: ours\n{promise}    reason: Ours.\n")
+    return path
+
+
+BROKEN = {
+    "never: {backend: [mla_fa3]}": "- when: {mla: true}",
+    "when: {platform: cpu}\n    never: {backend: [math]}": "- when: {platform: [cpu]}",
+    'when: {capability: "12.x"}\n    never: {backend: any}': "- when: {mla: true, sparse: true}",
+    "never: {path: [mqa]}": "- when: {mla: true}",
+    "never: {path: [mha]}": "- when: {platform: [cpu]}",
+    "when: {sparse: true}\n    never: {path: [sparse_mqa]}": "- when: {mla: true, sparse: true}",
+}
+"""Promises that the small manifest breaks, and the line that lets it."""
+
+
+@pytest.mark.parametrize("promise", [*BROKEN])
+def test_each_kind_of_promise_shows_a_question_and_a_line_at_fault(
+    run: Run, tmp_path: Path, promise: str
+) -> None:
+    path = promising(tmp_path, f"    {promise}\n")
+    ran = run("verify", path)
+    assert ran.code == 1
+    (command,) = re.findall(r"^ +attnsel (resolve .*)$", ran.out, re.MULTILINE)
+    answer = run(*shlex.split(command), "--format", "json").json
+    assert answer["notes"] == ['breaks the invariant "ours": Ours.']
+    assert f"{path}:{line_of(BROKEN[promise])}" in ran.out
+
+
+def test_a_decode_path_is_at_fault_where_the_entry_is(run: Run, tmp_path: Path) -> None:
+    path = promising(tmp_path, "    never: {path: [mqa]}\n")
+    out = run("verify", path).out
+    assert re.search(rf"{path}:{line_of('- name: mla_fa3')} +mla_fa3 decodes by mqa", out)
+
+
+def test_what_an_invariant_excludes_is_no_contradiction(run: Run) -> None:
+    ran = run("verify", "vllm-0.33.0")
+    said = " ".join(ran.out.split())
+    name = "proved every backend that a priority list names can be chosen, but for 2 that an"
+    assert f"{name} invariant excludes asked of every manifest" in said
+    assert "excluded by an invariant: FLASHINFER_MLA_PREFILL, for prefill:" in said
+    assert "never chosen" not in said
+    names = {
+        proof["name"]
+        for proof in run("verify", "vllm-0.33.0", "--format", "json").json["manifests"][0]["proofs"]
+    }
+    assert "every backend that a priority list names can be chosen" in names
