@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import sys
+from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
     from selector.values import Model
 
 _CHUNK_ROWS = 4096
-_BATCH_ROWS = 1 << 14
+_BATCH_ROWS = 1 << 15
 _LONGEST_LINE = 4 << 20
+_OTHER_TABLES = (".csv", ".tsv", ".xlsx", ".xls", ".feather", ".arrow", ".orc", ".avro", ".gz")
 
 
 class UnreadableFileError(AttnselError, ValueError):
@@ -59,6 +61,7 @@ def batch(
     from selector.devices import find_device
     from selector.tables.rows import RowReader
 
+    _check_kind(file)
     selector = Selector.load(manifest, overlays=overlay or (), as_claimed=as_claimed)
     default = find_device(arch) if arch else None
     reader = RowReader(selector, default, closed_world=closed_world, load=_load)
@@ -69,6 +72,20 @@ def batch(
     _summarise(reader, counts)
     if counts.errors:
         raise typer.Exit(Exit.FINDINGS)
+
+
+def _check_kind(file: str) -> None:
+    """Refuses tables of a kind that is not read, by their name.
+
+    Raises:
+        UnreadableFileError: it is one.
+    """
+    kind = Path(file).suffix.lower()
+    if kind in _OTHER_TABLES:
+        raise UnreadableFileError(
+            f"{file} is {kind}; a batch is read from JSON lines (.jsonl, one object a row) or "
+            "Parquet (.parquet): convert it"
+        )
 
 
 @dataclass
@@ -235,14 +252,17 @@ class ParquetTable:
                 yield f"{kept}{', ' if row else ''}{said[which]}"
 
     def batches(self) -> Iterator[Any]:
-        """Yields all rows as Arrow record batches; their own columns keep their types."""
+        """Yields all rows as Arrow record batches; their own columns keep their types.
+
+        The text of answers is encoded as a dictionary.
+        """
         from selector.tables.answers import ANSWER_COLUMNS
 
         arrow = _arrow()
         for piece in self._pieces():
             kept = self._kept(piece)
             own = [c.cast(arrow.string()) if c.type == arrow.null() else c for c in kept.columns]
-            answers = [piece.column(name) for name in ANSWER_COLUMNS]
+            answers = [piece.encoded(name) for name in ANSWER_COLUMNS]
             names = [*kept.schema.names, *ANSWER_COLUMNS]
             yield arrow.RecordBatch.from_arrays([*own, *answers], names=names)
 
@@ -309,7 +329,8 @@ def _write_parquet(table: Table, part: Path, out: Path) -> None:
     try:
         for rows in table.batches():
             if writer is None:
-                writer = arrow.parquet.ParquetWriter(part, rows.schema)
+                writer = arrow.parquet.ParquetWriter(part, rows.schema, store_schema=False)
+                writer.add_key_value_metadata(_as_read(arrow, rows.schema))
             writer.write_batch(rows)
         if writer is None:
             raise TypeError("there are no rows")
@@ -322,13 +343,20 @@ def _write_parquet(table: Table, part: Path, out: Path) -> None:
             writer.close()
 
 
+def _as_read(arrow: Any, schema: Any) -> dict[bytes, bytes]:
+    """What tells a reader the types of the columns; text is text, however it is encoded here."""
+    from selector.tables.batch import answer_types
+
+    for name, kind in answer_types().items():
+        schema = schema.set(schema.get_field_index(name), arrow.field(name, kind))
+    return {**(schema.metadata or {}), b"ARROW:schema": b64encode(schema.serialize())}
+
+
 def _schema(arrow: Any, chunk: list[dict[str, Any]]) -> Any:
     """The columns of the first chunk; answers have fixed types, whatever the chunk holds."""
-    from selector.tables.answers import ANSWER_COLUMNS
+    from selector.tables.batch import answer_types
 
-    lists = dict.fromkeys(("candidates", "missing", "conditions"), arrow.list_(arrow.string()))
-    numbers = dict.fromkeys(("num_decodes", "decode_threshold"), arrow.int64())
-    fixed = {**dict.fromkeys(ANSWER_COLUMNS, arrow.string()), **lists, **numbers}
+    fixed = answer_types()
     columns = dict.fromkeys(k for row in chunk for k in row)
     inferred = arrow.Table.from_pylist([{k: r.get(k) for k in columns} for r in chunk]).schema
     types = {k: fixed.get(k, inferred.field(k).type) for k in columns}

@@ -104,11 +104,13 @@ class Answers(NamedTuple):
         rows: an Arrow record batch.
         different: the columns of each different answer.
         which: the number of each row's answer among them.
+        texts: what was written out before: the identity of an answer → itself, its rejections.
     """
 
     rows: Any
     different: Sequence[Columns]
     which: Numbers
+    texts: dict[int, tuple[Columns, str | None]]
 
     def column(self, name: str) -> Any:
         """An answer's column, as :func:`answer_types` says."""
@@ -129,10 +131,19 @@ class Answers(NamedTuple):
         yield from zip(self.different, counts.tolist(), strict=True)
 
     def _values(self, name: str) -> Any:
-        values = [columns.get(name) for columns in self.different]
         if name == "rejections":
-            values = [None if value is None else json.dumps(value) for value in values]
+            values = [*map(self._rejections, self.different)]
+        else:
+            values = [columns.get(name) for columns in self.different]
         return pyarrow.array(values, answer_types([name])[name])
+
+    def _rejections(self, columns: Columns) -> str | None:
+        known = self.texts.get(id(columns))
+        if known is None:
+            said = columns.get("rejections")
+            text = None if said is None else json.dumps(said)
+            known = remember(self.texts, id(columns), (columns, text))
+        return known[1]
 
 
 class _Layer(NamedTuple):
@@ -163,6 +174,7 @@ class TableReader:
         self._schema: Any = None
         self._known: dict[tuple[Any, ...], _Layer] = {}
         self._requests: dict[tuple[str, ...], list[Request] | Columns] = {}
+        self._texts: dict[int, tuple[Columns, str | None]] = {}
 
     def answer(self, rows: Any) -> Iterator[Answers]:
         """Yields the answers to a record batch, in order, in as many pieces as memory asks for."""
@@ -181,7 +193,7 @@ class TableReader:
         piece.answer_failed()
         piece.answer_cells()
         piece.answer_rows()
-        yield Answers(rows, piece.different, piece.which)
+        yield Answers(rows, piece.different, piece.which, self._texts)
 
     def _layers(self, rows: Any) -> list[_Layer]:
         """The layer of each row; what was read before is not read again."""

@@ -74,6 +74,7 @@ def test_parquet_keeps_the_types_of_its_columns(
     assert table.schema.field("nothing").type == arrow.string()
     assert table.schema.field("input_phase").type == arrow.string()
     assert table.schema.field("conditions").type == arrow.list_(arrow.string())
+    assert {table.schema.field(n).type for n in ("rejections", "phase")} == {arrow.string()}
     assert table.schema.names == [*lines[0]]
     for row, line in zip(table.to_pylist(), lines, strict=True):
         flat = line["rejections"]
