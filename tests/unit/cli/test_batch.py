@@ -81,6 +81,17 @@ def test_parquet_keeps_the_types_of_its_columns(
         assert row == line | {"rejections": None if flat is None else json.dumps(flat)}
 
 
+def test_text_is_encoded_for_readers_only_where_the_input_encodes_it(tmp_path: Path) -> None:
+    columns = {name: arrow.array([LAYER[name]] * 9) for name in ("arch", "mla", "dtype")}
+    columns["dtype"] = columns["dtype"].dictionary_encode()
+    file = tmp_path / "rows.parquet"
+    parquet.write_table(arrow.table(columns), file)
+    assert main(["batch", str(file), "--out", str(file)]) == 0
+    schema = parquet.read_schema(file)
+    assert schema.field("dtype").type == columns["dtype"].type
+    assert {schema.field(n).type for n in ("arch", "rejections", "error")} == {arrow.string()}
+
+
 def test_a_column_that_begins_with_nulls_is_no_obstacle(tmp_path: Path) -> None:
     """Its type is that of the file, not of its first rows."""
     number = 5000
