@@ -12,7 +12,7 @@ from selector.rules import Answer, Question
 from selector.values import Device, Facts, Layer, Request
 
 __all__ = [
-    "COMPUTED",
+    "CHECKED",
     "COMPUTED_FROM",
     "BatchTotals",
     "ask",
@@ -23,23 +23,27 @@ __all__ = [
     "values_of",
     "with_batch",
     "with_request",
+    "words_of_one",
 ]
 
 _UNSET_UNLESS_SAID = ("block_size", "v_head_size")
 _ONE_UNLESS_SAID = ("tp_size", "pp_size", "dcp_size", "pcp_size")
 _EITHER = Domain.of(True, False)
-COMPUTED = frozenset(
-    {"mla", "sparse", "gqa_group", "head_size", "dcp", "pcp"}
-    | {"total_num_heads", "model_num_heads", "heads_divide"}
-)
-"""Fields that are computed from others when a layer does not say them."""
-
-COMPUTED_FROM = COMPUTED | frozenset(
-    {"num_heads", "num_kv_heads", "total_num_kv_heads", "tp_size", "dcp_size", "pcp_size"}
-    | {"kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "index_topk"}
-)
-"""The fields that those are computed from."""
 _MLA_SIZES = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+COMPUTED_FROM = {
+    "mla": _MLA_SIZES,
+    "sparse": ("mla", "index_topk"),
+    "gqa_group": ("num_heads", "num_kv_heads"),
+    "head_size": ("mla", "kv_lora_rank", "qk_rope_head_dim"),
+    "dcp": ("dcp_size",),
+    "pcp": ("pcp_size",),
+    "total_num_heads": ("num_heads", "tp_size"),
+    "model_num_heads": ("total_num_heads", "tp_size"),
+    "heads_divide": ("model_num_heads", "num_kv_heads", "total_num_kv_heads", "tp_size", "mla"),
+}
+"""Fields that are computed when a layer does not say them, and what they are computed from."""
+CHECKED = ("num_heads", "num_kv_heads", "gqa_group")
+"""Fields that may contradict each other."""
 
 
 class BatchTotals(msgspec.Struct, frozen=True):
@@ -332,8 +336,13 @@ def mask_words(measure: Measure, totals: BatchTotals) -> int:
 
     The longest cached context stands for the longest context chunk.
     """
-    small = totals.query_len <= measure.small_tile
-    tile = measure.small_tile if small else measure.large_tile
-    columns = -(-max(totals.query_len, totals.context_len) // 32)
+    each = words_of_one(measure, totals.query_len, totals.context_len)
+    return totals.num_prefills * each
+
+
+def words_of_one(measure: Measure, query_len: int, context_len: int) -> int:
+    """:func:`mask_words` of a prefill alone; lengths are in tokens."""
+    tile = measure.small_tile if query_len <= measure.small_tile else measure.large_tile
+    columns = -(-max(query_len, context_len) // 32)
     words = -(-columns // measure.word_align) * measure.word_align
-    return totals.num_prefills * -(-totals.query_len // tile) * tile * words
+    return -(-query_len // tile) * tile * words

@@ -20,6 +20,7 @@ __all__ = [
     "paths_off",
     "phase_of",
     "prefill_path",
+    "taken",
     "the_only",
 ]
 
@@ -93,7 +94,7 @@ def prefill_path(
     answer = Answer.NO
     for rule in entry.prefill_paths:
         sees = shared if rule.batch else own
-        answer = _taken(entry, rule, sees)
+        answer = taken(entry, rule, sees)
         runs: str | None = None
         if rule.by_dense_backend and answer is not Answer.NO:
             there, runs = dense_backend(manifest, sees, facts, policy)
@@ -102,7 +103,7 @@ def prefill_path(
             found.setdefault(rule.path, []).append((rule, runs))
         if answer is Answer.YES:
             break
-    paths, rules = tuple(found), tuple(taken[0][0].position for taken in found.values())
+    paths, rules = tuple(found), tuple(ways[0][0].position for ways in found.values())
     if answer is Answer.YES and len(paths) == 1:
         by = {runs for _, runs in found[paths[0]]}
         return Path(paths[0], paths, rules, by.pop() if len(by) == 1 else None)
@@ -133,7 +134,8 @@ def _as_accepted(manifest: Manifest, entry: Entry, asked: Question) -> Question:
     return asked.plus(narrowed).derived(manifest.derive) if narrowed else asked
 
 
-def _taken(entry: Entry, rule: PathRule, asked: Question) -> Answer:
+def taken(entry: Entry, rule: PathRule, asked: Question) -> Answer:
+    """Whether a path rule holds for a question as the entry runs it, but for a dense backend."""
     answers = [rule.when.answer(asked)]
     if rule.steps is not None:
         answers.append(rule.steps.answer(asked))

@@ -7,13 +7,13 @@ where some rule changes its mind, so a lookup or three and an index are all that
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from selector.asking import lengths_of
 from selector.binding import Bound
 from selector.domains import Domain
 from selector.plan.memo import remember
-from selector.plan.places import LEAST, Axis, moving, sets_of
+from selector.plan.places import LEAST, Axis, Places, moving, sets_of
 from selector.plan.tail import Pick
 from selector.plan.terms import tests_of_choice, tests_of_pair
 from selector.rules import Test
@@ -52,7 +52,13 @@ class Cells:
         if query_len is None or seq_len is None or not 0 < query_len <= seq_len:
             return Pick.of(self.explain(query_len, seq_len, speculative_tokens))
         table = self._table(speculative_tokens) if speculative_tokens else self._plain
-        return table.pick(query_len, seq_len)
+        query, seq, seqs, context, contexts, cells = table.lookup
+        cell = bisect_right(query, query_len)
+        if seq:
+            cell = cell * seqs + bisect_right(seq, seq_len)
+        if context:
+            cell = cell * contexts + bisect_right(context, seq_len - query_len)
+        return cells.get(cell) or table.pick(cell, query_len, seq_len)
 
     def explain(
         self, query_len: int | None = None, seq_len: int | None = None, speculative_tokens: int = 0
@@ -69,7 +75,13 @@ class Cells:
 
 
 class _Table:
-    """The cells for one number of draft tokens."""
+    """The cells for one number of draft tokens.
+
+    Attributes:
+        lookup: where the query's length changes something, in tokens; the same of the sequence, and
+            how many places that makes; the same of the context; and the place of a request → its
+            pick, where that alone decides.
+    """
 
     def __init__(self, bound: Bound, whatever: Resolution, speculative_tokens: int) -> None:
         self.bound = bound
@@ -82,44 +94,52 @@ class _Table:
             for longest in _thresholds(bound, whatever)
         )
         axes = {name: Axis(found, LEAST.get(name, 0)) for name, found in sets.items()}
-        self._others = [(n, a) for n, a in axes.items() if n not in _AXES or a.odd]
+        others = {n: sets[n] for n, axis in axes.items() if n not in _AXES or axis.odd}
+        self._places = Places(bound.manifest, others)
         self._relations = relations
-        self._query, self._seq, self._context = (
-            axes[name].cuts if name in axes else [] for name in _AXES
-        )
-        self._columns = len(self._seq) + 1
-        self._layers = len(self._context) + 1
-        self._simple = not self._others and not self._relations
-        self._cells: dict[object, Pick] = {}
+        query, seq, context = (axes[name].cuts if name in axes else [] for name in _AXES)
+        self._cells: dict[int, Pick] = {}
+        self.lookup = (query, seq, len(seq) + 1, context, len(context) + 1, self._cells)
+        self._finer: dict[object, Pick] = {}
 
-    def pick(self, query_len: int, seq_len: int) -> Pick:
-        """The plain choice; the query is no longer than the sequence, in tokens."""
-        cell: object = bisect_right(self._query, query_len)
-        if self._seq:
-            cell = cell * self._columns + bisect_right(self._seq, seq_len)  # type: ignore[operator]
-        if self._context:
-            context = bisect_right(self._context, seq_len - query_len)
-            cell = cell * self._layers + context  # type: ignore[operator]
-        if not self._simple:
-            cell = (cell, *self._more(query_len, seq_len))
-        found = self._cells.get(cell)
-        return self._ask(cell, query_len, seq_len) if found is None else found
+    def pick(self, cell: int, query_len: int, seq_len: int) -> Pick:
+        """The plain choice for a request of a cell that was not asked for, or is not all alike."""
+        if not self._relations and self._alike(query_len, seq_len):
+            return remember(self._cells, cell, self._ask(query_len, seq_len), _MOST)
+        key = (cell, self._places.place(query_len, seq_len), *self._holds(query_len, seq_len))
+        found = self._finer.get(key)
+        if found is None:
+            found = self._ask(query_len, seq_len)
+            if self._cells_hold:
+                remember(self._finer, key, found, _MOST)
+        return found
 
-    def _ask(self, cell: object, query_len: int, seq_len: int) -> Pick:
+    def _ask(self, query_len: int, seq_len: int) -> Pick:
         request = Request(query_len, seq_len, self.speculative_tokens)
-        pick = Pick.of(self.bound.resolve_one(request))
-        if self._cells_hold:
-            remember(self._cells, cell, pick, _MOST)
-        return pick
+        return Pick.of(self.bound.resolve_one(request))
 
-    def _more(self, query_len: int, seq_len: int) -> Iterator[object]:
-        """What measures and bounds between fields say of a request."""
-        values = lengths_of(self.bound.manifest, query_len, seq_len)
-        for name, axis in self._others:
-            yield axis.place(values[name])
-        known = {**dict(self.bound.question.items()), **values}
-        for relation in self._relations:
-            yield relation.of(known)
+    def _alike(self, query_len: int, seq_len: int) -> bool:
+        """Whether all requests of a cell lie in one place of what else is looked at."""
+        query, seq, _, context, _, _ = self.lookup
+        return self._places.spans(
+            _around(query, query_len, 1),
+            _around(seq, seq_len, 1),
+            _around(context, seq_len - query_len, 0),
+        )
+
+    def _holds(self, query_len: int, seq_len: int) -> Iterator[bool | None]:
+        """Whether bounds between fields hold."""
+        if self._relations:
+            lengths = lengths_of(self.bound.manifest, query_len, seq_len)
+            known = {**dict(self.bound.question.items()), **lengths}
+            yield from (relation.of(known) for relation in self._relations)
+
+
+def _around(cuts: Sequence[int], length: int, least: int) -> tuple[int, int | None]:
+    """The shortest and the longest length between the cuts around one, in tokens."""
+    place = bisect_right(cuts, length)
+    low = cuts[place - 1] if place else least
+    return low, cuts[place] - 1 if place < len(cuts) else None
 
 
 def _tests(bound: Bound, whatever: Resolution) -> Iterator[Test]:

@@ -19,7 +19,11 @@ _ANSWERS = {Answer.YES: True, Answer.NO: False, Answer.MAYBE: None}
 
 
 class Relation:
-    """A field lies within bounds that other fields give."""
+    """A field lies within bounds that other fields give.
+
+    Attributes:
+        names: the field, and those that bound it.
+    """
 
     def __init__(self, vocabulary: Vocabulary, test: Test) -> None:
         self.vocabulary = vocabulary
@@ -27,15 +31,46 @@ class Relation:
         ends = (end for bound in test.allowed.bounds for end in bound.ends)
         self.names = tuple(dict.fromkeys((test.field, *ends)))
         self._known: dict[tuple[Value | Domain | None, ...], bool | None] = {}
+        self._bounds = [
+            (*self._end(bound.low), *self._end(bound.high), bound.multiple_of)
+            for bound in test.allowed.bounds
+        ]
+        self._fixed = None if test.allowed.fixed.is_empty() else test.allowed.fixed
+
+    def _end(self, end: int | str | None) -> tuple[int | None, int | None]:
+        """A number that bounds it, or which of the values does."""
+        return (None, self.names.index(end)) if isinstance(end, str) else (end, None)
 
     def of(self, values: Mapping[str, Value | Domain]) -> bool | None:
         """Whether it holds; ``None`` when that is unknown."""
-        key = tuple(map(values.get, self.names))
-        if key not in self._known:
-            said = {n: v for n, v in zip(self.names, key, strict=True) if v is not None}
+        return self.holds(tuple(map(values.get, self.names)))
+
+    def holds(self, values: tuple[Value | Domain | None, ...]) -> bool | None:
+        """The same of the values of ``names``, in order."""
+        for value in values:
+            if type(value) is not int:
+                break
+        else:
+            return self._of_numbers(values)  # type: ignore[arg-type]
+        if values not in self._known:
+            said = {n: v for n, v in zip(self.names, values, strict=True) if v is not None}
             answer = _ANSWERS[self.test.answer(Question(self.vocabulary, said))]
-            remember(self._known, key, answer, _MOST)
-        return self._known[key]
+            remember(self._known, values, answer, _MOST)
+        return self._known[values]
+
+    def _of_numbers(self, values: tuple[int, ...]) -> bool:
+        """The same where all are whole numbers."""
+        value = values[0]
+        for low, low_at, high, high_at, step in self._bounds:
+            low = low if low_at is None else values[low_at]
+            high = high if high_at is None else values[high_at]
+            if (
+                (low is None or low <= value)
+                and (high is None or value <= high)
+                and (step == 1 or not value % step)
+            ):
+                return True
+        return self._fixed is not None and self._fixed.admits(value)
 
 
 class Need:

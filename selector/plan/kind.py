@@ -14,16 +14,15 @@ are joined by ``&``, one addition carries the terms of every slot that is refuse
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import reduce
-from operator import or_
 from typing import NamedTuple, TypeVar
 
 from selector.domains import Domain, Value
+from selector.plan.masks import EITHER, Masks
 from selector.plan.memo import remember
-from selector.plan.terms import Rules, Slot, Term, UndecidedError
+from selector.plan.terms import Rules, Slot, Term
 from selector.values import Phase
 
-__all__ = ["Kind", "narrowed"]
+__all__ = ["Kind", "Pair", "narrowed"]
 
 T = TypeVar("T")
 
@@ -32,11 +31,6 @@ Pair = tuple[str | None, str | None]
 
 Agree = Callable[[tuple[str, ...], str, str], bool]
 """What must be shared, a prefill and a decode backend → whether they can share it."""
-
-_EITHER = Domain.of(True, False)
-
-MOST_VALUES = 4096
-"""A field's masks are kept for this many values; beyond, they are computed again."""
 
 
 # -- narrowing -----------------------------------------------------------------------------------
@@ -104,74 +98,6 @@ def _left(term: Term, known: Mapping[str, Value]) -> Term | None:
 
 
 # -- masks ---------------------------------------------------------------------------------------
-
-
-class Masks(dict[object, int]):
-    """A field's value → its mask; computed when a value is first asked for."""
-
-    @property
-    def bits(self) -> int:
-        """The bits that some value decides against."""
-        return reduce(or_, (bit for bit, _ in (*self.refusing, *self.holding)), 0)
-
-    @property
-    def sets(self) -> tuple[Domain, ...]:
-        """The sets that a value is held against."""
-        return tuple(values for _, values in (*self.refusing, *self.holding))
-
-    def __init__(
-        self,
-        everything: int,
-        universe: Domain,
-        refusing: list[tuple[int, Domain]],
-        holding: list[tuple[int, Domain]],
-        strict: bool,
-    ) -> None:
-        super().__init__()
-        self.everything = everything
-        self.universe = universe
-        self.refusing = refusing
-        self.holding = holding
-        self.strict = strict
-
-    def __missing__(self, value: Value | Domain | None) -> int:
-        mask = (
-            self._of_set(self.universe if value is None else value)
-            if (value is None or isinstance(value, Domain))
-            else self._of_value(value)
-        )
-        if len(self) < MOST_VALUES:
-            self[value] = mask
-        return mask
-
-    def _of_value(self, value: Value) -> int:
-        mask = self.everything
-        for bit, values in self.refusing:
-            if values.admits(value):
-                mask &= ~bit
-        for bit, values in self.holding:
-            if not values.admits(value):
-                mask ^= bit
-        return mask
-
-    def _of_set(self, possible: Domain) -> int:
-        """Of a value that is not known: what it decides against for certain.
-
-        Raises:
-            UndecidedError: it decides which rule is the first to hold.
-        """
-        mask = self.everything
-        for bit, values in self.refusing:
-            if possible <= values:
-                mask &= ~bit
-            elif self.strict and not (possible & values).is_empty():
-                raise UndecidedError
-        for bit, values in self.holding:
-            if not possible <= values:
-                mask ^= bit
-                if self.strict and not (possible & values).is_empty():
-                    raise UndecidedError
-        return mask
 
 
 class Derived(NamedTuple):
@@ -289,7 +215,7 @@ class Kind:
     def _masks(self, name: str) -> Masks:
         return Masks(
             self.everything,
-            self._universes.get(name, _EITHER),
+            self._universes.get(name, EITHER),
             self._refusing.get(name, []),
             self._holding.get(name, []),
             name in self._strict,

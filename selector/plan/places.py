@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from selector.asking import BatchTotals, lengths_of, mask_words
+from selector.asking import lengths_of, words_of_one
 from selector.domains import Domain, Value
 from selector.manifest import Manifest, Measure
 from selector.plan.computed import Relation
@@ -21,11 +21,14 @@ if TYPE_CHECKING:
 
     Lengths = numpy.ndarray[Any, numpy.dtype[numpy.int64]]
 
-__all__ = ["LEAST", "LONGEST", "Axis", "Places", "moving", "sets_of"]
+__all__ = ["LEAST", "LONGEST", "Axis", "Places", "moving", "of_lengths", "sets_of"]
 
 LONGEST = 1 << 31
 """Columns of lengths are below this, in tokens: what is computed from them fits 64 bits."""
 
+Span = tuple[int, int | None]
+
+_LENGTHS = 3  # of the query, of the sequence, of the context; then measures
 _FEW_CUTS = 24
 _FAR = (1 << 63) - 1
 LEAST = {"query_len": 1, "seq_len": 1}
@@ -64,10 +67,15 @@ def sets_of(
         allowed = test.allowed.within(question())[1] if ends else test.allowed.fixed
         if allowed not in sets.setdefault(test.field, []):
             sets[test.field].append(allowed)
-    sets.pop(_CONSTANT, None)
-    if sets.pop("has_context", None):
-        sets.setdefault("context_len", []).append(Domain.between(1, None))
-    return sets, list(relations.values())
+    return of_lengths(sets), list(relations.values())
+
+
+def of_lengths(sets: Mapping[str, list[Domain]]) -> dict[str, list[Domain]]:
+    """The same sets, held against lengths and measures of a request alone in its batch."""
+    found = {name: [*values] for name, values in sets.items() if name != _CONSTANT}
+    if found.pop("has_context", None):
+        found.setdefault("context_len", []).append(Domain.between(1, None))
+    return found
 
 
 class Axis:
@@ -117,48 +125,75 @@ class Places:
     """
 
     def __init__(self, manifest: Manifest, sets: Mapping[str, list[Domain]]) -> None:
-        self._measures = {measure.name: measure for measure in manifest.measures}
-        axes = {name: Axis(found, LEAST.get(name, 0)) for name, found in sets.items()}
-        self._axes = [(name, axis) for name, axis in axes.items() if axis.size > 1]
-        self.key = tuple((name, tuple(axis.cuts), tuple(axis.odd)) for name, axis in self._axes)
+        found = {name: Axis(held, LEAST.get(name, 0)) for name, held in sets.items()}
+        axes = [(name, axis) for name, axis in found.items() if axis.size > 1]
+        axes.sort(key=lambda named: bool(named[1].odd))  # those that cost more come last
+        self.key = tuple((name, tuple(axis.cuts), tuple(axis.odd)) for name, axis in axes)
+        self._measures = [m for m in manifest.measures if m.name in dict(axes)]
+        order = ["query_len", "seq_len", "context_len", *(m.name for m in self._measures)]
+        self._axes = [(order.index(name), axis) for name, axis in axes]
+        self._plain = [(at, axis.size, axis.cuts) for at, axis in self._axes if not axis.odd]
+        self._odd = [(at, axis) for at, axis in self._axes if axis.odd]
         self.size = 1
         for _, axis in self._axes:
             self.size *= axis.size
 
     def place(self, query_len: int, seq_len: int) -> int:
         """The place of a request, below ``size``; lengths are in tokens, 1 ≤ query ≤ sequence."""
+        lengths = [query_len, seq_len, seq_len - query_len]
+        for measure in self._measures:
+            lengths.append(words_of_one(measure, query_len, seq_len - query_len))
         place = 0
-        for name, axis in self._axes:
-            place = place * axis.size + axis.place(self._value(name, query_len, seq_len))
+        for at, size, cuts in self._plain:
+            place = place * size + bisect_right(cuts, lengths[at])
+        for at, axis in self._odd:
+            place = place * axis.size + axis.place(lengths[at])
         return place
+
+    def spans(self, query_len: Span, seq_len: Span, context_len: Span) -> bool:
+        """Whether all requests whose lengths lie in these ranges lie in one place.
+
+        Args:
+            query_len: the shortest and the longest, in tokens; ``None``: as long as may be.
+            seq_len: likewise.
+            context_len: likewise.
+        """
+        if not self._axes:
+            return True
+        if self._odd or any(at < _LENGTHS for at, _, _ in self._plain):
+            return False
+        longest = context_len[1]
+        if seq_len[1] is not None:
+            room = max(seq_len[1] - query_len[0], 0)
+            longest = room if longest is None else min(longest, room)
+            query_len = (query_len[0], min(query_len[1] or seq_len[1], seq_len[1]))
+        for at, _, cuts in self._plain:
+            measure = self._measures[at - _LENGTHS]
+            low = words_of_one(measure, query_len[0], context_len[0])
+            place = bisect_right(cuts, low)
+            if query_len[1] is None or longest is None:
+                if place < len(cuts):
+                    return False
+            elif place < bisect_right(cuts, words_of_one(measure, query_len[1], longest)):
+                return False
+        return True
 
     def places(self, query_len: Lengths, seq_len: Lengths) -> Lengths:
         """The same of columns of lengths below :data:`LONGEST`."""
         import numpy
 
-        place: Lengths = numpy.zeros(len(query_len), numpy.int64)
-        for name, axis in self._axes:
-            place *= axis.size
-            place += axis.places(self._values(name, query_len, seq_len))
-        return place
-
-    def _value(self, name: str, query_len: int, seq_len: int) -> int:
         context = seq_len - query_len
-        if name in self._measures:
-            totals = BatchTotals(1, query_len, seq_len, context)
-            return mask_words(self._measures[name], totals)
-        return {"query_len": query_len, "seq_len": seq_len, "context_len": context}[name]
-
-    def _values(self, name: str, query_len: Lengths, seq_len: Lengths) -> Lengths:
-        if name in self._measures:
-            return _mask_words(self._measures[name], query_len, seq_len - query_len)
-        if name == "context_len":
-            return seq_len - query_len
-        return query_len if name == "query_len" else seq_len
+        lengths = [query_len, seq_len, context]
+        lengths += [_mask_words(measure, query_len, context) for measure in self._measures]
+        place: Lengths = numpy.zeros(len(query_len), numpy.int64)
+        for at, axis in self._axes:
+            place *= axis.size
+            place += axis.places(lengths[at])
+        return place
 
 
 def _mask_words(measure: Measure, query_len: Lengths, context_len: Lengths) -> Lengths:
-    """:func:`selector.asking.mask_words` of columns of requests, each alone in its batch."""
+    """:func:`selector.asking.words_of_one` of columns of requests."""
     import numpy
 
     small = query_len <= measure.small_tile

@@ -7,10 +7,8 @@ definition where something unknown decides, where a policy is given, and for rea
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial, reduce
-from operator import and_
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from selector.binding import Selector
 from selector.domains import Domain, Value
@@ -18,10 +16,10 @@ from selector.manifest import Manifest
 from selector.plan.agreeing import agreement
 from selector.plan.cells import Cells
 from selector.plan.computed import Need, Relation
-from selector.plan.kind import Kind, narrowed
+from selector.plan.kind import Kind, Pair, narrowed
 from selector.plan.memo import remember
-from selector.plan.shape import Reading, Shape
-from selector.plan.tail import Pick, Tail, Used
+from selector.plan.shape import Reading, Said, Shape
+from selector.plan.tail import Pick, Run, Tail
 from selector.plan.terms import KIND_FIELDS, Rules, UndecidedError, rules_of
 from selector.stored import fetch, keep, key_of
 from selector.values import Device, Facts, Layer, Request
@@ -34,36 +32,40 @@ __all__ = ["Pick", "Plan"]
 Values = Mapping[str, Value | Domain]
 
 _MOST_BOUND = 1 << 10
+_MOST_TAILS = 1 << 6
 
 
-class _Route:
-    """The layers of one shape and one kind: which fields are left to look up."""
+class _Route(NamedTuple):
+    """How layers of one shape and one kind are looked up."""
 
-    def __init__(self, shape: Shape, kind: Kind, used: Values = MappingProxyType({})) -> None:
-        self.kind = kind
-        left = {name: masks for name, masks in kind.tables.items() if name not in used}
-        self.reading = Reading(shape, left, partial(reduce, and_))
-        self.base = kind.everything
-        for mask in self.reading.constant:
-            self.base &= mask
+    kind: Kind
+    reading: Reading
+
+    @classmethod
+    def of(cls, shape: Shape, kind: Kind, used: Values = MappingProxyType({})) -> _Route:
+        """The route of layers; ``used``: values that stand for their own."""
+        mask = kind.everything
         for name, value in used.items():
             if name in kind.tables:
-                self.base &= kind.tables[name][value]
+                mask &= kind.tables[name][value]
+        left = {name: masks for name, masks in kind.tables.items() if name not in used}
+        return cls(kind, Reading(shape, left, mask, checks=True))
 
-    def mask(self, layer: Layer, request: Request) -> int:
-        """The settled mask of a layer and a request.
 
-        Raises:
-            UndecidedError: something unknown decides which rule is the first to hold.
-        """
-        mask, reading, fields = self.base, self.reading, layer.fields
-        for name, masks in reading.given:
-            mask &= masks[fields[name]]
-        if reading.computes:
-            mask &= reading.computed(layer)
-        if reading.asked:
-            mask &= reading.said(layer, request)
-        return self.kind.settled(mask)
+class _Layer(NamedTuple):
+    """What is the same for all requests of a layer.
+
+    Attributes:
+        route: how it is looked up.
+        mask: what it says, as masks.
+        pair: its backends; ``None``: they depend on the request.
+        tails: backends and draft tokens → what follows from them, and what that makes of it.
+    """
+
+    route: _Route
+    mask: int
+    pair: Pair | None
+    tails: dict[tuple[Pair, int], tuple[Tail, int]]
 
 
 class Plan:
@@ -135,9 +137,7 @@ class Plan:
             ValueRefusedError: a fact is no version, or the layer says what something else says.
         """
         # what is known by its id is kept beside the answer, so that the id stays its own
-        query_len, seq_len = request.query_len, request.seq_len
-        speculative = request.speculative_tokens
-        key = (id(layer), query_len, seq_len, id(device), id(facts), speculative, closed_world)
+        key = (id(layer), id(device), id(facts), request, closed_world)
         seen = self._seen.get(key)
         if seen is not None:
             return seen[0]
@@ -151,36 +151,59 @@ class Plan:
         """The plain choice for a request that was not seen before."""
         if request.query_len is not None and request.seq_len is not None:
             try:
-                pick = self._fast(device, layer, facts, request, closed_world)
+                return self._fast(device, layer, facts, request, closed_world)
             except UndecidedError:
-                pick = None
-            if pick is not None:
-                return pick
+                pass
         cells = self._cells(device, layer, facts, closed_world)
         return cells.resolve(request.query_len, request.seq_len, request.speculative_tokens)
 
     def _fast(
         self, device: Device, layer: Layer, facts: Facts, request: Request, closed_world: bool
-    ) -> Pick | None:
-        """The plain choice; ``None``: it is refused, and the definition says why.
+    ) -> Pick:
+        """The plain choice.
 
         Raises:
-            UndecidedError: something unknown decides.
+            UndecidedError: something unknown decides, or no such layer can exist.
         """
         fields = layer.fields
         known = self._shapes.get((id(device), id(facts), closed_world, *fields))
         shape = known[0] if known else self._shape(device, layer, facts, closed_world)
-        route = shape.routes.get(tuple(map(fields.get, shape.kind_inputs)))
+        said = tuple(fields.values())
+        asked: _Layer = shape.layers.get(said) or self._layer(shape, said, layer)
+        pair = asked.pair
+        if pair is None:
+            mask = asked.mask & asked.route.reading.asked(said, layer, request)
+            pair = self._pair(asked.route.kind, mask)
+        key = (pair, request.speculative_tokens)
+        tail, mask = asked.tails.get(key) or self._tail(shape, asked, key, said, layer)
+        return tail.follow(mask, said, layer, request, self._dense)
+
+    def _layer(self, shape: Shape, said: Said, layer: Layer) -> _Layer:
+        """What is the same for all requests of a layer."""
+        route = shape.routes.get(shape.kind_of(said))
         if route is None:
-            route = self._route(shape, layer)
-        kind, mask = route.kind, route.mask(layer, request)
+            route = _Route.of(shape, self._kind(shape.values(layer)))
+            remember(shape.routes, shape.kind_of(said), route)
+        mask = route.reading.own(said, layer)
+        pair = None if route.reading.waits else self._pair(route.kind, mask)
+        found = _Layer(route, mask, pair, {})
+        remember(shape.layers, said, found)
+        return found
+
+    def _pair(self, kind: Kind, mask: int) -> Pair:
+        mask = kind.settled(mask)
         if mask & kind.impossible:
-            return None
-        pair = kind.pair(mask, self.agree)
-        tail = shape.tails.get(pair)
+            raise UndecidedError
+        return kind.pair(mask, self.agree)
+
+    def _tail(
+        self, shape: Shape, asked: _Layer, key: tuple[Pair, int], said: Said, layer: Layer
+    ) -> tuple[Tail, int]:
+        """The tail of a pair and of a number of draft tokens, and what it makes of a layer."""
+        tail = shape.tails.get(key)
         if tail is None:
-            tail = shape.tails[pair] = Tail(self.manifest, shape, *pair)
-        return tail.follow(layer, request, self._dense)
+            tail = remember(shape.tails, key, Tail(self.manifest, shape, *key))
+        return remember(asked.tails, key, (tail, tail.own(said, layer)), _MOST_TAILS)
 
     def _shape(self, device: Device, layer: Layer, facts: Facts, closed_world: bool) -> Shape:
         key = (device, facts, closed_world, *layer.fields)
@@ -193,11 +216,6 @@ class Plan:
         by_id = (id(device), id(facts), closed_world, *layer.fields)
         remember(self._shapes, by_id, (shape, device, facts))
         return shape
-
-    def _route(self, shape: Shape, layer: Layer) -> _Route:
-        route = _Route(shape, self._kind(shape.values(layer)))
-        shape.routes[tuple(map(layer.fields.get, shape.kind_inputs))] = route
-        return route
 
     def _kind(self, values: Values) -> Kind:
         key = tuple(map(values.get, KIND_FIELDS))
@@ -212,15 +230,18 @@ class Plan:
             kind = self._kinds[key] = Kind(rules, self.manifest.vocabulary.universes)
         return kind
 
-    def _dense(self, shape: Shape, layer: Layer, request: Request, used: Used) -> str | None:
+    def _dense(
+        self, shape: Shape, said: Said, layer: Layer, request: Request, run: Run
+    ) -> str | None:
         """The prefill backend of a layer, were it not sparse and its values the ones used."""
-        key = (used, *map(layer.fields.get, shape.kind_inputs))
-        route = shape.routes.get(key)
+        key = shape.kind_of(said)
+        route: _Route | None = run.routes.get(key)
         if route is None:
-            values = {**dict(used), "sparse": False}
-            kind = self._kind({**shape.values(layer), **values})
-            route = shape.routes[key] = _Route(shape, kind, values)
-        mask = route.mask(layer, request)
+            used = {**dict(run.used), "sparse": False}
+            kind = self._kind({**shape.values(layer), **used})
+            route = remember(run.routes, key, _Route.of(shape, kind, used))
+        mask = route.reading.own(said, layer) & route.reading.asked(said, layer, request)
+        mask = route.kind.settled(mask)
         return route.kind.choices(mask).prefill.first(mask)
 
     def _cells(self, device: Device, layer: Layer, facts: Facts, closed_world: bool) -> Cells:

@@ -6,29 +6,42 @@ it against; questions that are alike in that get the same answer, which the defi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import msgspec
 
 from selector.domains import Domain, Value
 from selector.manifest import Manifest
-from selector.paths import Path, decode_path, decode_thresholds, phase_of, prefill_path, the_only
+from selector.paths import (
+    Path,
+    decode_path,
+    decode_thresholds,
+    phase_of,
+    prefill_path,
+    taken,
+    the_only,
+)
+from selector.plan.masks import EITHER, Masks
 from selector.plan.memo import remember
-from selector.plan.shape import Reading, Shape
-from selector.plan.terms import UndecidedError, relation_name, tests_after
-from selector.rules import Answer, Question
+from selector.plan.shape import Reading, Said, Shape, picker
+from selector.plan.terms import (
+    Term,
+    UndecidedError,
+    conditions_of_pair,
+    term_of,
+    tests_behind,
+)
+from selector.rules import Answer, Question, Test, When
 from selector.values import Layer, Phase, Policy, Request, Resolution
 
-__all__ = ["Dense", "Pick", "Tail", "Used"]
-
-_MOST = 1 << 16
-"""So many answers are kept; then a pair begins anew."""
+__all__ = ["Dense", "Pick", "Run", "Tail", "Used"]
 
 Values = Mapping[str, Value | Domain]
 Used = tuple[tuple[str, Value], ...]
 """Fields, and what a backend makes of them."""
 
-Dense = Callable[[Shape, Layer, Request, Used], str | None]
+Dense = Callable[[Shape, Said, Layer, Request, "Run"], str | None]
 """Gives the prefill backend of a layer, were it not sparse and its values the ones used."""
 
 
@@ -65,61 +78,109 @@ class Pick(msgspec.Struct, frozen=True):
         )
 
 
-class Signature(dict[object, int]):
-    """A field's value → in which of some sets it lies, a bit for each."""
+class Run:
+    """What a sparse prefill backend makes of a layer's values, where it asks for a dense one.
 
-    def __init__(self, sets: list[Domain]) -> None:
-        super().__init__()
-        self.sets = sets
+    Attributes:
+        used: fields, and the values that the backend uses.
+        routes: what tells apart kinds of layers → how to look them up.
+    """
 
-    def __missing__(self, value: Value | Domain | None) -> int:
-        if value is None or isinstance(value, Domain):
-            raise UndecidedError
-        found = sum(1 << bit for bit, values in enumerate(self.sets) if values.admits(value))
-        if len(self) < _MOST:
-            self[value] = found
-        return found
+    def __init__(self, used: Used) -> None:
+        self.used = used
+        self.routes: dict[object, Any] = {}
+
+
+_NEW = Run(())
 
 
 class Tail:
-    """The tail of one pair of backends, for layers of one shape."""
+    """The tail of one pair of backends, for layers of one shape.
+
+    Args:
+        manifest: states the backends.
+        shape: of the layers.
+        pair: the backends of prefill and decode.
+        speculative_tokens: draft tokens verified with each decode.
+    """
 
     def __init__(
-        self, manifest: Manifest, shape: Shape, prefill: str | None, decode: str | None
+        self,
+        manifest: Manifest,
+        shape: Shape,
+        pair: tuple[str | None, str | None],
+        speculative_tokens: int,
     ) -> None:
         self.manifest = manifest
         self.shape = shape
-        self.pair = (prefill, decode)
-        self.prefill = manifest.entries.get(prefill or "")
-        self.decode = manifest.entries.get(decode or "")
-        sets: dict[str, list[Domain]] = {}
-        for test in tests_after(manifest, self.prefill, self.decode):
-            name, values = test.field, test.allowed.fixed
-            if test.allowed.bounds:
-                name, values = relation_name(test), Domain.of(True)
-            if values not in sets.setdefault(name, []):
-                sets[name].append(values)
-        if self.prefill is not None and self.prefill.sparse:
-            sets.setdefault("dense_prefill", []).append(Domain.of(True))
-        tables = {name: Signature(found) for name, found in sets.items()}
-        self.reading = Reading(shape, tables, tuple)
+        self.pair = pair
+        self.speculative_tokens = speculative_tokens
+        self.prefill, self.decode = (manifest.entries.get(name or "") for name in pair)
+        terms = [*self._terms()]
         coerced = {n for e in (self.prefill, self.decode) if e for n in e.coerce}
         self._ends_move = any(
-            not coerced.isdisjoint(relation.names)
-            for name, relation in shape.relations.items()
-            if name in sets
+            not coerced.isdisjoint(shape.relations[name].names)
+            for term in terms
+            for name in term
+            if name in shape.relations
         )
         paths = self.prefill.prefill_paths if self.prefill else ()
         self._asks_dense = any(rule.by_dense_backend for rule in paths)
-        rules = self.decode.decode_threshold if self.decode else None
-        self._thresholds = tuple({rule.result for rule in rules.rules}) if rules else ()
+        kept = self.prefill.coerce if self.prefill and self._asks_dense else ()
+        self._kept = picker(shape.names, [name for name in kept if name in shape.names])
         self._answers: dict[object, Pick] = {}
-        self._used: dict[object, Used | None] = {}
+        self._runs: dict[object, Run | None] = {}
+        everything = (1 << len(terms)) - 1
+        holding: dict[str, list[tuple[int, Domain]]] = {}
+        for place, term in enumerate(terms):
+            for name, values in term.items():
+                holding.setdefault(name, []).append((1 << place, values))
+        universes = manifest.vocabulary.universes
+        tables = {
+            name: Masks(everything, universes.get(name, EITHER), (), held, strict=True)
+            for name, held in holding.items()
+        }
+        self._reading = Reading(shape, tables, everything)
 
-    def follow(self, layer: Layer, request: Request, dense: Dense) -> Pick:
+    def _terms(self) -> Iterator[Term]:
+        """Yields what tells requests apart: whether each holds says which rules do."""
+        manifest = self.manifest
+        entries = [entry for entry in (self.prefill, self.decode) if entry is not None]
+        moves = {*manifest.derive}.union(*(entry.coerce for entry in entries))
+        moved: list[Test] = []
+        for when in conditions_of_pair(self.prefill, self.decode):
+            still = [test for test in when.tests if moves.isdisjoint(test.reads)]
+            moved += [test for test in when.tests if test not in still]
+            term, _ = term_of(manifest, When((*still,)))
+            if term:
+                yield term
+        for test in dict.fromkeys(tests_behind(manifest, moved)):
+            term, _ = term_of(manifest, When((test,)))
+            if term:
+                yield term
+        if self.prefill is not None and self.prefill.sparse:
+            yield {"dense_prefill": Domain.of(True)}
+        rules = self.decode.decode_threshold if self.decode else None
+        for rule in rules.rules if rules else ():
+            longest = max(rule.result, 1 + self.speculative_tokens)
+            yield {"query_len": Domain.between(None, longest)}
+
+    def own(self, said: Said, layer: Layer) -> int:
+        """What tells layers apart: :meth:`follow` wants it.
+
+        Raises:
+            UndecidedError: something that is unknown matters.
+        """
+        if self._ends_move:
+            raise UndecidedError
+        return self._reading.own(said, layer)
+
+    def follow(self, own: int, said: Said, layer: Layer, request: Request, dense: Dense) -> Pick:
         """What a request counts as, and its path.
 
         Args:
+            own: of the layer, as :meth:`own` gives it.
+            said: the layer's words.
             layer: of this shape.
             request: both its lengths are known.
             dense: gives the backend of the same layer, were it not sparse.
@@ -127,25 +188,14 @@ class Tail:
         Raises:
             UndecidedError: something that is unknown matters.
         """
-        if self._ends_move:
-            raise UndecidedError
-        query_len, speculative = request.query_len or 1, request.speculative_tokens
-        reading, fields = self.reading, layer.fields
-        parts: list[object] = [speculative]
-        for threshold in self._thresholds:
-            longest = threshold if threshold > speculative else 1 + speculative
-            parts.append(query_len <= longest)
-        for name, signature in reading.given:
-            parts.append(signature[fields[name]])
-        if reading.computes:
-            parts += reading.computed(layer)
-        if reading.asked:
-            parts += reading.said(layer, request)
+        key: object = own & self._reading.asked(said, layer, request)
         if self._asks_dense:
-            used = self._as_run(tuple(parts), layer, request)
-            if used is not None:
-                parts.append(dense(self.shape, layer, request, used))
-        key = tuple(parts)
+            key = (key, self._kept(said))
+            run = self._runs.get(key, _NEW)
+            if run is _NEW:
+                run = remember(self._runs, key, self._run(layer, request))
+            if run is not None:
+                key = (key, dense(self.shape, said, layer, request, run))
         found = self._answers.get(key)
         if found is None:
             found = remember(self._answers, key, self._ask(layer, request))
@@ -156,31 +206,32 @@ class Tail:
         known = {name: value for name, value in values.items() if name in words.fields}
         return Question(words, known).derived(self.manifest.derive)
 
-    def _as_run(self, key: object, layer: Layer, request: Request) -> Used | None:
+    def _run(self, layer: Layer, request: Request) -> Run | None:
         """What the prefill backend makes of values; ``None``: no path asks for a dense backend."""
-        if key not in self._used:
-            self._used[key] = self._used_by(layer, request)
-        return self._used[key]
-
-    def _used_by(self, layer: Layer, request: Request) -> Used | None:
         assert self.prefill is not None
-        values = {**self.shape.values(layer), **self.shape.with_lengths(layer, request)}
-        run = self.prefill.coerced(self._question(values)).derived(self.manifest.derive)
+        asked = self._question(self.shape.with_lengths(layer, request))
+        if phase_of(self._thresholds(asked), request.query_len) is Phase.DECODE:
+            return None
+        run = self.prefill.coerced(asked).derived(self.manifest.derive)
         paths = [rule for rule in self.prefill.prefill_paths if rule.by_dense_backend]
-        if all(rule.when.answer(run) is Answer.NO for rule in paths):
+        if all(taken(self.prefill, rule, run) is Answer.NO for rule in paths):
             return None
         used = [(name, run.known(name)) for name in self.prefill.coerce]
         if any(value is None for _, value in used):
             raise UndecidedError
-        return tuple((name, value) for name, value in used if value is not None)
+        return Run(tuple((name, value) for name, value in used if value is not None))
+
+    def _thresholds(self, asked: Question) -> tuple[int, ...]:
+        """The longest queries that can count as a decode, in tokens."""
+        if self.decode is None:
+            return ()
+        return decode_thresholds(self.decode, asked, self.speculative_tokens)
 
     def _ask(self, layer: Layer, request: Request) -> Pick:
         """Asks the definition."""
-        values = {**self.shape.values(layer), **self.shape.with_lengths(layer, request)}
+        values = self.shape.with_lengths(layer, request)
         asked = self._question(values)
-        thresholds: tuple[int, ...] = ()
-        if self.decode is not None:
-            thresholds = decode_thresholds(self.decode, asked, request.speculative_tokens)
+        thresholds = self._thresholds(asked)
         phase = phase_of(thresholds, request.query_len)
         path = Path()
         if self.prefill is not None and phase is Phase.DECODE and self.decode is not None:

@@ -27,10 +27,12 @@ __all__ = [
     "Slot",
     "Term",
     "UndecidedError",
+    "conditions_of_pair",
     "relation_name",
     "rules_of",
     "term_of",
     "tests_after",
+    "tests_behind",
     "tests_of_choice",
     "tests_of_pair",
 ]
@@ -268,7 +270,12 @@ def _in_words(bound: Bound) -> str:
 
 def tests_after(manifest: Manifest, prefill: Entry | None, decode: Entry | None) -> Iterator[Test]:
     """Yields every test that decides the phase and the path once both backends are chosen."""
-    pending = [*tests_of_pair(prefill, decode)]
+    yield from tests_behind(manifest, tests_of_pair(prefill, decode))
+
+
+def tests_behind(manifest: Manifest, tests: Iterable[Test]) -> Iterator[Test]:
+    """Yields the tests; in place of those of derived values, the ones that decide these."""
+    pending = [*tests]
     seen: set[str] = set()
     while pending:
         test = pending.pop()
@@ -299,18 +306,26 @@ def tests_of_choice(manifest: Manifest) -> Iterator[Test]:
 
 def tests_of_pair(prefill: Entry | None, decode: Entry | None) -> Iterator[Test]:
     """Yields the tests that two backends' own rules make: coercions, the threshold, the paths."""
+    for when in conditions_of_pair(prefill, decode):
+        yield from when.tests
+
+
+def conditions_of_pair(prefill: Entry | None, decode: Entry | None) -> Iterator[When]:
+    """Yields the conditions of two backends' own rules; each row of a table is one."""
+    matches: list[FirstMatch[Any]] = []
     for entry in (prefill, decode):
-        for coercion in entry.coerce.values() if entry else ():
-            yield from _tests_in(coercion)
+        matches += entry.coerce.values() if entry else ()
     if decode is not None and decode.decode_threshold is not None:
-        yield from _tests_in(decode.decode_threshold)
-    if prefill is not None:
-        for rule in prefill.prefill_paths:
-            yield from rule.when.tests
-            for row in rule.steps.tests() if rule.steps else ():
-                yield from row.tests
-        for exception in prefill.dense_prefill_except:
-            yield from exception.when.tests
+        matches.append(decode.decode_threshold)
+    yield from (rule.when for match in matches for rule in match.rules)
+    if prefill is None:
+        return
+    for path in prefill.prefill_paths:
+        if path.steps is None or path.by_dense_backend:
+            yield path.when
+        for row in path.steps.tests() if path.steps else ():
+            yield When((*path.when.tests, *row.tests))
+    yield from (exception.when for exception in prefill.dense_prefill_except)
 
 
 def _tests_in(match: FirstMatch[Any]) -> Iterator[Test]:
