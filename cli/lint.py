@@ -29,7 +29,8 @@ def lint(
     paths: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="PATH", help="Manifests; - reads one from stdin. Default: the shipped one."
+            metavar="NAME|PATH",
+            help="Manifests; - reads one from stdin. Default: the shipped one.",
         ),
     ] = None,
     overlay: OverlayOption = None,
@@ -53,8 +54,7 @@ def lint(
         try:
             documents.append(_checked(path, overlay or [], texts))
         except OSError as error:
-            named = error.filename or path
-            complain(f"{named}: {(error.strerror or str(error)).lower()}")
+            complain(_unreadable(error, path))
             unreadable += 1
     findings = sorted(finding for document in documents for finding in document.findings)
     if form is LintFormat.JSON:
@@ -69,6 +69,16 @@ def lint(
         raise typer.Exit(Exit.FINDINGS)
 
 
+def _unreadable(error: OSError, path: str) -> str:
+    """What is wrong with a file: for a manifest that is none, which one may be meant."""
+    from selector.loading import not_found
+
+    named = error.filename or path
+    if isinstance(error, FileNotFoundError) and named == path:
+        return str(not_found(path))
+    return f"{named}: {(error.strerror or str(error)).lower()}"
+
+
 def _checked(path: str, overlays: list[str], texts: dict[str, str]) -> Document:
     """The document at a path with the overlays applied, with all its findings.
 
@@ -77,12 +87,13 @@ def _checked(path: str, overlays: list[str], texts: dict[str, str]) -> Document:
     from selector.document import LIMITS, read_document, read_text
     from selector.loading import read
     from selector.overlay import apply_overlay
+    from selector.resources import manifest_path
 
     if path == "-":
         data = sys.stdin.buffer.read(LIMITS.size_bytes + 1) if sys.stdin else b""
         document = read_text(data, "<stdin>")
     else:
-        document = read_document(Path(path))
+        document = read_document(manifest_path(path))
     texts[document.file] = document.text
     for overlay in overlays:
         change = read_document(Path(overlay))

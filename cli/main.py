@@ -16,6 +16,7 @@ from cli.certify import certify
 from cli.diff import diff
 from cli.exits import Exit
 from cli.explain import explain
+from cli.hints import hint
 from cli.info import info
 from cli.inspect import inspect
 from cli.lint import lint
@@ -181,5 +182,6 @@ def _usage_words(error: Any) -> str | None:
         typer.echo(words, err=True)
         return f"say what to do: {', '.join(c.__name__ for c in _COMMANDS)}"
     path = context.command_path if context else "attnsel"
+    words += hint(path.rpartition(" ")[2], error)
     between = " see" if words.endswith("?") else "; see"
     return f"{words[:1].lower()}{words[1:]}{between} `{path} --help`"

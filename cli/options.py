@@ -72,10 +72,9 @@ def complete_model(incomplete: str) -> list[str]:
 
 def complete_manifest(incomplete: str) -> list[str]:
     """Manifests that ship with attnsel."""
-    from selector.resources import resource
+    from selector.resources import manifest_names
 
-    names = sorted(path.stem for path in resource("manifests").glob("*.yaml"))
-    return [name for name in names if name.startswith(incomplete)]
+    return [name for name in manifest_names() if name.startswith(incomplete)]
 
 
 def complete_setting(ctx: typer.Context, incomplete: str) -> list[str]:

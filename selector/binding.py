@@ -43,12 +43,18 @@ class Selector:
 
         Raises:
             ManifestError: the manifest has errors; all are listed.
-            OSError: the file cannot be opened.
+            UnknownManifestError: there is no such file, nor a shipped manifest of that name.
+            OSError: the file, or an overlay, cannot be opened.
         """
-        from selector.loading import load  # YAML and hashing: only loading needs them
+        from selector.loading import load, not_found  # YAML and hashing: only loading needs them
 
         file = resource(DEFAULT_MANIFEST) if path is None else manifest_path(str(path))
-        manifest = load(file, overlays)
+        try:
+            manifest = load(file, overlays)
+        except FileNotFoundError as error:
+            if error.filename != str(file):
+                raise
+            raise not_found(str(file)) from None
         return cls(manifest.as_claimed() if as_claimed else manifest)
 
     @classmethod
@@ -77,18 +83,44 @@ class Selector:
             closed_world: take what is unknown not to be there.
 
         Raises:
+            TypeError: something is not of its type; a mapping makes no layer by itself.
             UnknownDeviceError: no such architecture or product.
             ContradictionError: no such layer can exist.
             ValueRefusedError: a fact is no version, or no answer of a probe.
         """
         where = find_device(device) if isinstance(device, str) else device
-        known = facts or Facts()
+        known = Facts() if facts is None else facts
+        said = Policy() if policy is None else policy
+        _check_types(where, layer, known, said)
         check_facts(self.manifest, known)
         if closed_world:
             known = closed_facts(self.manifest, known)
         question = ask(self.manifest, where, layer, known, closed_world)
         check_space(self.manifest, question)
-        return Bound(self.manifest, where, question, known, policy or Policy())
+        return Bound(self.manifest, where, question, known, said)
+
+
+_EXPECTED = (
+    (Device, "device", 'a Device or a name such as "H200"'),
+    (Layer, "layer", "a Layer: Layer.of(**fields) makes one, load_model those of a model"),
+    (Facts, "facts", 'Facts, such as Facts({"torch": "2.9"})'),
+    (Policy, "policy", "a Policy"),
+)
+
+
+def _check_types(*given: object) -> None:
+    """Refuses a device, layer, facts or policy that is something else.
+
+    Raises:
+        TypeError: one of them is.
+    """
+    for value, (kind, name, wanted) in zip(given, _EXPECTED, strict=True):
+        if not isinstance(value, kind):
+            raise TypeError(f"{name} is {_a(type(value).__name__)}; it takes {wanted}")
+
+
+def _a(noun: str) -> str:
+    return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
 
 
 def closed_facts(manifest: Manifest, facts: Facts) -> Facts:

@@ -13,6 +13,7 @@ __all__ = [
     "UnknownBackendError",
     "UnknownDeviceError",
     "UnknownFieldError",
+    "UnknownManifestError",
     "UnknownModelError",
     "ValueRefusedError",
 ]
@@ -34,6 +35,12 @@ class ManifestError(AttnselError, ValueError):
         count = len(findings)
         more = f" (and {count - 1} more)" if count > 1 else ""
         super().__init__(f"{findings[0]}{more}")
+
+
+class UnknownManifestError(AttnselError, FileNotFoundError):
+    """A manifest is neither a file nor the name of one that ships."""
+
+    code = "UNKNOWN_MANIFEST"
 
 
 class UnknownFieldError(AttnselError, LookupError):

@@ -13,7 +13,8 @@ from selector import schema
 from selector.document import Document, Mapping, read_bytes, read_text
 from selector.domains import Value
 from selector.entries import EntryReader
-from selector.errors import ManifestError
+from selector.errors import ManifestError, UnknownManifestError
+from selector.fields import close_matches
 from selector.manifest import (
     BATCH_COLUMNS,
     DEVICE_COLUMNS,
@@ -32,11 +33,12 @@ from selector.manifest import (
 )
 from selector.overlay import apply_overlay
 from selector.parsing import UNKNOWN, Parser, locate, vocabulary_of
+from selector.resources import manifest_names
 from selector.rules import FirstMatch
 from selector.stored import fetch, keep, key_of
 from selector.values import ManifestRef, Phase, Position
 
-__all__ = ["load", "loads", "read"]
+__all__ = ["load", "loads", "not_found", "read"]
 
 
 def load(path: str | Path, overlays: Iterable[str | Path] = ()) -> Manifest:
@@ -57,6 +59,17 @@ def load(path: str | Path, overlays: Iterable[str | Path] = ()) -> Manifest:
     manifest = _require(*read(document))
     keep(key, manifest)
     return manifest
+
+
+def not_found(reference: str) -> UnknownManifestError:
+    """The error for a reference that is no file: which names ship, and which one is meant."""
+    name, shipped = reference.removesuffix(".yaml"), manifest_names()
+    hint = ""
+    if "/" not in reference and (name == reference or name in shipped):
+        near = close_matches(name, shipped)
+        none = f", and no manifest that ships is called so ({', '.join(shipped)})"
+        hint = f"; did you mean {near[0]}?" if near else none
+    return UnknownManifestError(f"{reference}: no such file or directory{hint}")
 
 
 def loads(text: str | bytes, file: str = "manifest.yaml") -> Manifest:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # pathlib costs a sixth of importing selector, and most answers need no file
     from pathlib import Path
 
-__all__ = ["DEFAULT_MANIFEST", "manifest_path", "packaged", "resource"]
+__all__ = ["DEFAULT_MANIFEST", "manifest_names", "manifest_path", "packaged", "resource"]
 
 DEFAULT_MANIFEST = "capabilities.yaml"
 
@@ -46,3 +46,8 @@ def manifest_path(reference: str) -> Path:
         return path
     shipped = resource("manifests") / f"{reference}.yaml"
     return shipped if shipped.exists() else path
+
+
+def manifest_names() -> list[str]:
+    """The names of the manifests that ship, beside the default one."""
+    return sorted(path.stem for path in resource("manifests").glob("*.yaml"))

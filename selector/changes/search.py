@@ -53,7 +53,7 @@ __all__ = [
 
 _MOST_CHANGES = 4
 _MOST_TRIES = 80
-_MOST_OTHERS = 3
+_MOST_OTHERS = 4
 _SOFTWARE = (Kind.INSTALL,)
 
 

@@ -8,7 +8,7 @@ from selector.changes.case import Case, choice_of
 from selector.changes.search import Change, Kind, Remedy
 from selector.fields import UNSET, close_matches
 from selector.manifest import Manifest
-from selector.report.failure import change_words, makes_words, runs_words
+from selector.report.failure import change_words, makes_words, others_words, runs_words
 from selector.report.refusals import no_platform
 from selector.report.wording import capabilities_words, listed
 from selector.serving.commands.flags import table
@@ -26,9 +26,6 @@ _TRIED = {
     "dtype": "another --dtype",
 }
 """Settings that a backend may be refused for alone, and what to give instead."""
-
-_SHOWN = 3
-"""So many further values of a setting are named."""
 
 
 def advice(diagnosis: Diagnosis, manifest: Manifest) -> list[str]:
@@ -176,8 +173,7 @@ def _change(change: Change, assumed: frozenset[str], manifest: Manifest) -> str:
         return change_words(change, assumed)
     if change.after == UNSET:
         return f"no {flag.name} (now {change.before})"
-    named = [value for value in change.others if value != UNSET][:_SHOWN]
-    others = f" (or {', '.join(named)})" if named else ""
+    others = others_words([value for value in change.others if value != UNSET])
     return f"{flag.name} {change.after}{others} instead of {change.before}"
 
 

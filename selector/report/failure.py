@@ -18,9 +18,13 @@ __all__ = [
     "failure_words",
     "help_words",
     "makes_words",
+    "others_words",
     "remedy_words",
     "runs_words",
 ]
+
+_SHOWN = 3
+"""Further values of a change that are named."""
 
 
 def failure_words(cases: Sequence[Case], selector: Selector, places: Places) -> str | None:
@@ -108,9 +112,17 @@ def change_words(change: Change, assumed: Collection[str] = ()) -> str:
     if change.kind is Kind.POLICY:
         return f"dropping --deny {change.before}"
     own = " (the layer's own)" if change.kind is Kind.MODEL else ""
-    others = f" (or {', '.join(change.others)})" if change.others else ""
+    others = others_words(change.others)
     before = "unknown" if change.field in assumed else change.before
     return with_separators(f"{change.field} {before} → {change.after}{others}{own}")
+
+
+def others_words(values: Sequence[str]) -> str:
+    """`` (or 16, 32)``; ``…`` stands for values that are left out."""
+    if not values:
+        return ""
+    more = ", …" if len(values) > _SHOWN else ""
+    return f" (or {', '.join(values[:_SHOWN])}{more})"
 
 
 def remedy_words(found: Remedy, assumed: Collection[str] = ()) -> str:

@@ -11,6 +11,7 @@ import pytest
 
 from selector import Device, Facts, Layer, ManifestError, Policy, Request, Selector
 from selector.errors import AttnselError, ContradictionError, UnknownDeviceError, ValueRefusedError
+from selector.plan import Plan
 
 Build = Any  # the fixture of tests/conftest.py
 FACTS = {"mylib": {"type": "version", "description": "A library."}}
@@ -53,6 +54,34 @@ def test_what_cannot_be_loaded(tmp_path: Path) -> None:
 
 
 # -- binding -------------------------------------------------------------------------------------
+
+
+def test_a_manifest_that_is_none_says_which_was_meant(tmp_path: Path) -> None:
+    said = r"^vllm-0\.33: no such file or directory; did you mean vllm-0\.33\.0\?$"
+    for load in (Selector.load, Plan.load):
+        with pytest.raises(FileNotFoundError, match=said) as caught:
+            load("vllm-0.33")
+        assert isinstance(caught.value, AttnselError)
+    with pytest.raises(FileNotFoundError) as caught:
+        Selector.load(overlays=[tmp_path / "vllm-0.33"])
+    assert "did you mean" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (({"platform": "cuda"}, Layer({})), "device is a dict; it takes a Device or a name such"),
+        ((None, Layer({})), "device is a NoneType; it takes a Device"),
+        (("H100", {"head_size": 64}), r"layer is a dict; it takes a Layer: Layer.of\(\*\*fields\)"),
+        (("H100", "llama-3.1-8b"), "layer is a str; it takes a Layer"),
+        (("H100", Layer({}), {"torch": "2.9"}), "facts is a dict; it takes Facts, such as"),
+        (("H100", Layer({}), {}), "facts is a dict; it takes Facts, such as"),
+        (("H100", Layer({}), None, "fa2"), "policy is a str; it takes a Policy"),
+    ],
+)
+def test_what_is_of_another_type_is_one_line(given: tuple[Any, ...], said: str) -> None:
+    with pytest.raises(TypeError, match=f"^{said}"):
+        Selector.load().bind(*given)
 
 
 def test_a_device_is_given_by_architecture_product_or_value(build: Build) -> None:
