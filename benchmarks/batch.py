@@ -27,12 +27,13 @@ from .harness import Figure
 MANIFEST = "vllm-0.33.0"
 ROWS = 1_000_000
 LAYERS = 200
+ODD_ROWS = 100_000
 _COMMAND = "import sys; from cli.main import main; sys.exit(main(sys.argv[1:]))"
 
 
 def figures() -> list[Figure]:
     """All figures of this file; of one thread's own time, but for the command."""
-    return [*rows(), *different(), *memory()]
+    return [*rows(), *different(), *odd(), *memory()]
 
 
 def rows() -> list[Figure]:
@@ -72,6 +73,47 @@ def different() -> list[Figure]:
         what = f"a row unlike others{', with reasons' if reasons else ''}"
         found.append(Figure(f"BATCH3{place}", what, each / 1e3, "µs"))
     return found
+
+
+def odd() -> list[Figure]:
+    """Few layers; a tenth of the rows are no plain requests, or all are."""
+    selector, table = Selector.load(MANIFEST), a_table(ODD_ROWS)
+    draw = numpy.random.default_rng(3)
+    hit = draw.random(ODD_ROWS) < 0.1
+    query, seq = (table[name].to_numpy() for name in ("query_len", "seq_len"))
+    several = numpy.where(hit, draw.integers(2, 6, ODD_ROWS), 1)
+    kinds: tuple[tuple[str, dict[str, Any], int | None], ...] = (
+        (
+            "a tenth have query_len above seq_len",
+            {"query_len": numpy.where(hit, seq + 1, query)},
+            1,
+        ),
+        ("a tenth have no seq_len", {"seq_len": pyarrow.array(seq, mask=hit)}, 1),
+        ("a tenth have no query_len", {"query_len": pyarrow.array(query, mask=hit)}, 1),
+        ("seq_len is no column", {"seq_len": None}, 1),
+        ("a tenth are 2 to 5 requests", {"num_reqs": several}, None),
+        ("a tenth are lists of 4 requests", _lists(draw, hit, query, seq), None),
+    )
+    found = []
+    for place, (what, changed, bound) in enumerate(kinds, 1):
+        columns = {name: table[name] for name in table.schema.names} | changed
+        rows = pyarrow.table({name: one for name, one in columns.items() if one is not None})
+        reader = TableReader(RowReader(selector, closed_world=True))
+        _answer(reader, rows)
+        warm = min(_taken(partial(_answer, reader, rows)) for _ in range(5)) / ODD_ROWS
+        found.append(Figure(f"BATCH6{place}", f"a row where {what}", warm / 1e3, "µs", bound))
+    return found
+
+
+def _lists(draw: Any, hit: Any, query: Any, seq: Any) -> dict[str, Any]:
+    """Columns where some rows are lists of requests instead of one."""
+    lists = {"query_lens": draw.integers(1, 9000, (len(hit), 4))}
+    lists["seq_lens"] = lists["query_lens"] + draw.integers(0, 60_000, (len(hit), 4))
+    one = {"query_len": query, "seq_len": seq}
+    return {
+        **{name: pyarrow.array(values, mask=hit) for name, values in one.items()},
+        **{name: pyarrow.array([*values], mask=~hit) for name, values in lists.items()},
+    }
 
 
 def memory() -> list[Figure]:

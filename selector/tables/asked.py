@@ -130,26 +130,30 @@ class Asked:
 
     def _mixed(self, requests: Sequence[Request]) -> Columns:
         """The columns of different requests; those that lie in the same places are asked once."""
-        lies = [self._lies(request) for request in requests]
-        if None in lies:
-            return self._once(tuple(requests), requests)
-        first = requests[0].query_len  # as long as the first one's: a rule of uniform decodes
-        alike = tuple(request.query_len == first for request in requests)
-        return self._once((requests[0].speculative_tokens, tuple(lies), alike), requests)
+        lie = None if self.refused else self._lie(requests)
+        return self._once(tuple(requests) if lie is None else lie, requests)
 
-    def _lies(self, request: Request) -> tuple[int, int] | None:
-        """Where a request lies; ``None``: that does not tell what it adds to a batch."""
-        query_len, seq_len = request.query_len, request.seq_len
-        if query_len is None or seq_len is None or self.refused is not None:
-            return None
-        choice, form = self.places(_PLAIN), Form.of(request)
+    def _lie(self, requests: Sequence[Request]) -> tuple[object, ...] | None:
+        """Where requests lie; ``None``: that does not tell what they add up to."""
+        choice, form = self.places(_PLAIN), Form.of(requests[0])
         if choice is None or not self.compiled.adds_up(choice):
             return None
-        place = choice.place(query_len, seq_len)
-        places = self.places_in(self.cell(form, place, query_len, seq_len, False), form)
-        if places is None or not self.compiled.adds_up(places):
-            return None
-        return place, places.place(query_len, seq_len)
+        seen: dict[int, Places] = {}
+        found: list[object] = [form.speculative]
+        for request in requests:
+            query_len, seq_len = request.query_len, request.seq_len
+            if query_len is None or seq_len is None:
+                return None
+            place = choice.place(query_len, seq_len)
+            places = seen.get(place)
+            if places is None:
+                places = self.places_in(self.cell(form, place, query_len, seq_len, False), form)
+                if places is None or not self.compiled.adds_up(places):
+                    return None
+                seen[place] = places
+            as_long = query_len == requests[0].query_len  # matters to uniform decodes
+            found.append((place, places.place(query_len, seq_len), as_long))
+        return tuple(found)
 
     def _once(self, key: object, requests: Sequence[Request]) -> Columns:
         """The definition's answer, asked for once."""

@@ -173,6 +173,7 @@ class TableReader:
         self.reasons = reasons
         self._schema: Any = None
         self._known: dict[tuple[Any, ...], _Layer] = {}
+        self._refused: dict[tuple[Any, ...], _Layer] = {}
         self._requests: dict[tuple[str, ...], list[Request] | Columns] = {}
         self._texts: dict[int, tuple[Columns, str | None]] = {}
 
@@ -185,8 +186,9 @@ class TableReader:
         names = [n for n in rows.schema.names if n in _BESIDE or self.reader.reads(n)]
         number, firsts = numbered(*joined(map(rows.column, names), rows.num_rows))
         if len(firsts) > _MOST_LAYERS < rows.num_rows:
-            for start in range(0, rows.num_rows, _MOST_LAYERS):
-                yield from self._answer(rows.slice(start, _MOST_LAYERS))
+            half = rows.num_rows // 2
+            yield from self._answer(rows.slice(0, half))
+            yield from self._answer(rows.slice(half))
             return
         layers = self._layers(rows.select(names).take(firsts))
         piece = _Piece(self, rows, layers, number, firsts)
@@ -197,9 +199,10 @@ class TableReader:
 
     def _layers(self, rows: Any) -> list[_Layer]:
         """The layer of each row; what was read before is not read again."""
-        if rows.schema != self._schema or len(self._known) > _MOST_LAYERS:
+        if rows.schema != self._schema:
             self._schema = rows.schema
             self._known.clear()
+            self._refused.clear()
         columns = [column.to_pylist() for column in rows.columns]
         told = [
             values if is_plain(column.type) else map(repr, values)
@@ -207,12 +210,16 @@ class TableReader:
         ]
         found = []
         for place, key in enumerate(zip(*told, strict=True)):
-            layer = self._known.get(key)
+            layer = self._known.get(key) or self._refused.get(key)
             if layer is None:
                 row = {
                     n: values[place] for n, values in zip(rows.schema.names, columns, strict=True)
                 }
-                layer = self._known[key] = self._layer(row)
+                layer = self._layer(row)
+                if layer.failed is None:
+                    remember(self._known, key, layer, _MOST_LAYERS)
+                else:
+                    remember(self._refused, key, layer)
             found.append(layer)
         return found or [self._layer({})]
 
