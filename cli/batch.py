@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, NamedTuple, Protocol
 import typer
 
 from cli.exits import Exit
-from cli.options import Arch, AsClaimed, ClosedWorld, ManifestOption, OverlayOption
+from cli.options import Arch, AsClaimed, ClosedWorld, Gpu, ManifestOption, OverlayOption
 from cli.progress import Progress
 from selector.errors import AttnselError
 
@@ -46,6 +46,7 @@ def batch(
     manifest: ManifestOption = None,
     overlay: OverlayOption = None,
     arch: Arch = None,
+    gpu: Gpu = None,
     out: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="JSONL or Parquet. Default: JSONL on stdout."),
@@ -57,14 +58,13 @@ def batch(
 
     Example: attnsel batch rows.jsonl --arch sm90 --out answers.jsonl
     """
+    from cli.asking import named_device
     from selector.binding import Selector
-    from selector.devices import find_device
     from selector.tables.rows import RowReader
 
     _check_kind(file)
     selector = Selector.load(manifest, overlays=overlay or (), as_claimed=as_claimed)
-    default = find_device(arch) if arch else None
-    reader = RowReader(selector, default, closed_world=closed_world, load=_load)
+    reader = RowReader(selector, named_device(arch, gpu), closed_world=closed_world, load=_load)
     counts = Counts()
     with Progress() as progress:
         table = ParquetTable if file.endswith(".parquet") else JsonTable
@@ -132,16 +132,24 @@ def _load(reference: str) -> Model:
 
 
 def _summarise(reader: RowReader, counts: Counts) -> None:
+    from selector.fields import close_matches
     from selector.report.text import visible
+    from selector.report.wording import counted
 
     print(
-        f"attnsel: {counts.rows:,} rows, {counts.none:,} without a backend, "
+        f"attnsel: {counted(counts.rows, 'row')}, {counts.none:,} without a backend, "
         f"{counts.errors:,} with an error",
         file=sys.stderr,
     )
-    if reader.ignored:
-        names = visible(", ".join(sorted(reader.ignored)))
-        print(f"attnsel: columns passed through unread: {names}", file=sys.stderr)
+    known = reader.selector.manifest.vocabulary.spellings
+    said = []
+    for name in sorted(reader.ignored):
+        near = close_matches(name, known, 0.85)
+        said.append(f"{name} (did you mean {near[0]}?)" if near else name)
+    if said:
+        print(
+            f"attnsel: columns passed through unread: {visible(', '.join(said))}", file=sys.stderr
+        )
 
 
 def _read_jsonl(stream: BinaryIO) -> Iterator[dict[str, Any] | BadLine]:

@@ -83,3 +83,21 @@ def test_values_that_are_left_out_of_a_change_show_as_dots(run: Run) -> None:
     said = "kv_cache_dtype fp8 → auto (or bfloat16, float16, int4_per_token_head, …)"
     assert said in " ".join(ran.out.split())
     assert "→ auto (or bfloat16, unset):" in " ".join(ran.out.split())
+
+
+def test_a_column_that_is_misspelt_is_named_with_its_field(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"headsize": 128, "mine": 1}\n')
+    ran = run("batch", path, "--gpu", "H100")
+    assert ran.code == 0
+    first, second = ran.err.splitlines()
+    assert first.startswith("attnsel: 1 row, ")
+    assert second.endswith("passed through unread: headsize (did you mean head_size?), mine")
+
+
+def test_a_batch_takes_a_product_for_rows_that_name_no_device(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"model": "llama-3.1-8b"}\n')
+    assert run("batch", path, "--gpu", "H100").out == run("batch", path, "--arch", "9.0").out != ""
+    both = run("batch", path, "--gpu", "H100", "--arch", "9.0")
+    assert "--arch and --gpu both name a device" in both.complaint
