@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -23,6 +23,10 @@ __all__ = [
     "taken",
     "the_only",
 ]
+
+
+Dense = Callable[[Question], tuple[Answer, str | None]]
+"""What a layer would be, were it not sparse → whether a backend prefills it, and which."""
 
 
 class Path(msgspec.Struct, frozen=True):
@@ -77,6 +81,7 @@ def prefill_path(
     batch: Question,
     facts: Facts,
     policy: Policy,
+    dense: Dense | None = None,
 ) -> Path:
     """The path of a request's prefill, given that the entry runs it.
 
@@ -87,6 +92,7 @@ def prefill_path(
         batch: the question with the batch's.
         facts: versions, for ``requires``.
         policy: what the caller denies.
+        dense: gives the backend of dense paths, where that is known; else the manifest is asked.
     """
     own = _as_run(manifest, entry, asked)
     shared = own if batch is asked else _as_run(manifest, entry, batch)
@@ -97,7 +103,7 @@ def prefill_path(
         answer = taken(entry, rule, sees)
         runs: str | None = None
         if rule.by_dense_backend and answer is not Answer.NO:
-            there, runs = dense_backend(manifest, sees, facts, policy)
+            there, runs = dense(sees) if dense else dense_backend(manifest, sees, facts, policy)
             answer = min(answer, there, key=lambda a: a.value)
         if answer is not Answer.NO:
             found.setdefault(rule.path, []).append((rule, runs))
@@ -137,6 +143,8 @@ def _as_accepted(manifest: Manifest, entry: Entry, asked: Question) -> Question:
 def taken(entry: Entry, rule: PathRule, asked: Question) -> Answer:
     """Whether a path rule holds for a question as the entry runs it, but for a dense backend."""
     answers = [rule.when.answer(asked)]
+    if answers[0] is Answer.NO:
+        return Answer.NO
     if rule.steps is not None:
         answers.append(rule.steps.answer(asked))
     if entry.sparse and rule.path != SPARSE_PATH:

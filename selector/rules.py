@@ -461,4 +461,9 @@ class Steps(msgspec.Struct, frozen=True):
 
     def answer(self, question: Question) -> Answer:
         """Whether the row that decides is met."""
+        over, least = question.known(self.over), question.known(self.least)
+        if type(over) is int and type(least) is int:
+            lowest = next((low for high, low in self.table if over <= high), None)
+            holds = lowest is not None and over >= 0 and least >= lowest
+            return Answer.YES if holds else Answer.NO
         return max((w.answer(question) for w in self.tests()), key=_value, default=Answer.NO)

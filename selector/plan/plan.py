@@ -52,20 +52,9 @@ class _Route(NamedTuple):
         return cls(kind, Reading(shape, left, mask, checks=True))
 
 
-class _Layer(NamedTuple):
-    """What is the same for all requests of a layer.
-
-    Attributes:
-        route: how it is looked up.
-        mask: what it says, as masks.
-        pair: its backends; ``None``: they depend on the request.
-        tails: backends and draft tokens → what follows from them, and what that makes of it.
-    """
-
-    route: _Route
-    mask: int
-    pair: Pair | None
-    tails: dict[tuple[Pair, int], tuple[Tail, int]]
+_Layer = tuple[_Route, int, Pair | None, dict[tuple[Pair, int], tuple[Tail, int]]]
+"""What is the same for all requests of a layer: how it is looked up, its masks, its backends
+(``None``: they depend on the request), and for backends and draft tokens what follows from them."""
 
 
 class Plan:
@@ -169,13 +158,12 @@ class Plan:
         known = self._shapes.get((id(device), id(facts), closed_world, *fields))
         shape = known[0] if known else self._shape(device, layer, facts, closed_world)
         said = tuple(fields.values())
-        asked: _Layer = shape.layers.get(said) or self._layer(shape, said, layer)
-        pair = asked.pair
+        known_layer = shape.layers.get(said) or self._layer(shape, said, layer)
+        (kind, reading), mask, pair, tails = known_layer
         if pair is None:
-            mask = asked.mask & asked.route.reading.asked(said, layer, request)
-            pair = self._pair(asked.route.kind, mask)
+            pair = self._pair(kind, mask & reading.asked(said, layer, request))
         key = (pair, request.speculative_tokens)
-        tail, mask = asked.tails.get(key) or self._tail(shape, asked, key, said, layer)
+        tail, mask = tails.get(key) or self._tail(shape, tails, key, said, layer)
         return tail.follow(mask, said, layer, request, self._dense)
 
     def _layer(self, shape: Shape, said: Said, layer: Layer) -> _Layer:
@@ -186,7 +174,7 @@ class Plan:
             remember(shape.routes, shape.kind_of(said), route)
         mask = route.reading.own(said, layer)
         pair = None if route.reading.waits else self._pair(route.kind, mask)
-        found = _Layer(route, mask, pair, {})
+        found: _Layer = (route, mask, pair, {})
         remember(shape.layers, said, found)
         return found
 
@@ -197,13 +185,18 @@ class Plan:
         return kind.pair(mask, self.agree)
 
     def _tail(
-        self, shape: Shape, asked: _Layer, key: tuple[Pair, int], said: Said, layer: Layer
+        self,
+        shape: Shape,
+        tails: dict[tuple[Pair, int], tuple[Tail, int]],
+        key: tuple[Pair, int],
+        said: Said,
+        layer: Layer,
     ) -> tuple[Tail, int]:
         """The tail of a pair and of a number of draft tokens, and what it makes of a layer."""
         tail = shape.tails.get(key)
         if tail is None:
             tail = remember(shape.tails, key, Tail(self.manifest, shape, *key))
-        return remember(asked.tails, key, (tail, tail.own(said, layer)), _MOST_TAILS)
+        return remember(tails, key, (tail, tail.own(said, layer)), _MOST_TAILS)
 
     def _shape(self, device: Device, layer: Layer, facts: Facts, closed_world: bool) -> Shape:
         key = (device, facts, closed_world, *layer.fields)

@@ -29,8 +29,10 @@ from selector.plan.terms import (
     Term,
     UndecidedError,
     conditions_of_pair,
+    derived_behind,
     term_of,
     tests_behind,
+    tests_of_pair,
 )
 from selector.rules import Answer, Question, Test, When
 from selector.values import Layer, Phase, Policy, Request, Resolution
@@ -111,11 +113,13 @@ class Tail:
         pair: tuple[str | None, str | None],
         speculative_tokens: int,
     ) -> None:
-        self.manifest = manifest
         self.shape = shape
         self.pair = pair
         self.speculative_tokens = speculative_tokens
         self.prefill, self.decode = (manifest.entries.get(name or "") for name in pair)
+        used = derived_behind(manifest, tests_of_pair(self.prefill, self.decode))
+        derive = {name: rules for name, rules in manifest.derive.items() if name in used}
+        self.manifest = msgspec.structs.replace(manifest, derive=derive)
         terms = [*self._terms()]
         coerced = {n for e in (self.prefill, self.decode) if e for n in e.coerce}
         self._ends_move = any(
@@ -188,17 +192,18 @@ class Tail:
         Raises:
             UndecidedError: something that is unknown matters.
         """
+        there: str | None = None
         key: object = own & self._reading.asked(said, layer, request)
         if self._asks_dense:
             key = (key, self._kept(said))
             run = self._runs.get(key, _NEW)
             if run is _NEW:
                 run = remember(self._runs, key, self._run(layer, request))
-            if run is not None:
-                key = (key, dense(self.shape, said, layer, request, run))
+            there = None if run is None else dense(self.shape, said, layer, request, run)
+            key = (key, there)
         found = self._answers.get(key)
         if found is None:
-            found = remember(self._answers, key, self._ask(layer, request))
+            found = remember(self._answers, key, self._ask(layer, request, there))
         return found
 
     def _question(self, values: Values) -> Question:
@@ -227,8 +232,8 @@ class Tail:
             return ()
         return decode_thresholds(self.decode, asked, self.speculative_tokens)
 
-    def _ask(self, layer: Layer, request: Request) -> Pick:
-        """Asks the definition."""
+    def _ask(self, layer: Layer, request: Request, there: str | None) -> Pick:
+        """Asks the definition; ``there``: the backend of a dense path."""
         values = self.shape.with_lengths(layer, request)
         asked = self._question(values)
         thresholds = self._thresholds(asked)
@@ -237,6 +242,14 @@ class Tail:
         if self.prefill is not None and phase is Phase.DECODE and self.decode is not None:
             path = Path(decode_path(self.decode))
         elif self.prefill is not None:
-            facts = self.shape.facts
-            path = prefill_path(self.manifest, self.prefill, asked, asked, facts, Policy())
+            runs = (Answer.NO if there is None else Answer.YES, there)
+            path = prefill_path(
+                self.manifest,
+                self.prefill,
+                asked,
+                asked,
+                self.shape.facts,
+                Policy(),
+                lambda _: runs,
+            )
         return Pick(*self.pair, phase, path.path, path.by, the_only(thresholds))

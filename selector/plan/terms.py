@@ -28,6 +28,7 @@ __all__ = [
     "Term",
     "UndecidedError",
     "conditions_of_pair",
+    "derived_behind",
     "relation_name",
     "rules_of",
     "term_of",
@@ -285,6 +286,17 @@ def tests_behind(manifest: Manifest, tests: Iterable[Test]) -> Iterator[Test]:
         elif test.field not in seen:
             seen.add(test.field)
             pending += _tests_in(derived)
+
+
+def derived_behind(manifest: Manifest, tests: Iterable[Test]) -> set[str]:
+    """The derived values that tests look at, and those that these are derived from."""
+    pending, found = {test.field for test in tests}, set[str]()
+    while pending:
+        name = pending.pop()
+        if name in manifest.derive and name not in found:
+            found.add(name)
+            pending.update(test.field for test in _tests_in(manifest.derive[name]))
+    return found
 
 
 def tests_of_choice(manifest: Manifest) -> Iterator[Test]:
