@@ -8,44 +8,34 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping
-from functools import cached_property
 from random import Random
 from types import MappingProxyType
 
 import msgspec
 
 from selector.analysis.bounds import upper_bound
+from selector.analysis.cutting import Change, Cuts, Region
 from selector.analysis.diagram import Decision, Diagram, Outcome, OverBudgetError
-from selector.analysis.regions import Box, Net, Side, Work, merged
-from selector.analysis.rerouting import (
-    ModelChange,
-    PathChange,
-    Rerouted,
-    models_changed,
-    tails_of,
-)
+from selector.analysis.lengths import InexactError
+from selector.analysis.paths import PathChange, Paths
+from selector.analysis.regions import Net
+from selector.analysis.rerouting import DrawnPaths, ModelChange, Rerouted, models_changed, way_of
 from selector.analysis.space import KindOf, Space, representative
 from selector.analysis.stating import Stated, stated_changes
-from selector.analysis.witness import Witness, _quiet, witness_of
+from selector.analysis.tails import Pair, tests_of_tails
+from selector.analysis.witness import Witness, witness_of
 from selector.binding import Selector
 from selector.domains import Domain
 from selector.errors import AttnselError
 from selector.manifest import Manifest
 from selector.plan.kind import Kind
 from selector.plan.plan import Pick, Plan
-from selector.plan.terms import KIND_FIELDS, UndecidedError
+from selector.plan.terms import UndecidedError
 
 __all__ = ["Change", "Comparison", "Drawn", "IncomparableError", "Limits", "Region", "compare"]
 
-Change = tuple[Decision, Decision]
-"""The decision of the old manifest, and that of the new one."""
-
 _SAME, _OPEN = "same", "open"
-_DEVICE = ("platform", "capability")
-_USUAL_END = 2048
-"""What bounds lengths, such as the tokens an indexer keeps, is taken to be this."""
-
-_JOINED_FIRST = ("device", "attn_type", "sparse", "mla")
+_MANY = "there are too many to count"
 
 
 class IncomparableError(AttnselError, ValueError):
@@ -62,34 +52,14 @@ class Limits(msgspec.Struct, frozen=True):
         work: steps that are spent on cutting regions; beyond, they stay as they are.
         boxes: regions of one change in one kind of question.
         draws: questions that are drawn where they cannot be counted.
-        layers: layers that are drawn where only paths can differ.
+        layers: layers that are drawn where paths cannot be counted.
     """
 
     nodes: int = 400_000
     work: int = 6_000_000
     boxes: int = 12
     draws: int = 20_000
-    layers: int = 100
-
-
-class Region(msgspec.Struct, frozen=True):
-    """Questions with one change.
-
-    Attributes:
-        change: from what to what.
-        count: how many questions of the region change so.
-        holds: how many it holds in all; the same where the region is exact.
-        sides: field → the values it has there; a field that is not there may have any.
-        devices: platforms and capabilities; empty: any.
-        one: field → its class in one of the questions.
-    """
-
-    change: Change
-    count: int
-    holds: int
-    sides: Mapping[str, Domain]
-    devices: tuple[tuple[Domain, Domain], ...]
-    one: Mapping[str, Domain]
+    layers: int = 300
 
 
 class Drawn(msgspec.Struct, frozen=True):
@@ -129,8 +99,9 @@ class Comparison(msgspec.Struct, frozen=True):
         totals: change → how many questions change so, the most frequent first.
         regions: the same, in regions; the largest first.
         drawn: what was drawn instead of counted.
-        paths: requests that keep their backends and are computed in another way.
-        asked_of_paths: how many requests were drawn to find them.
+        paths: questions that keep their backends and are computed in another way.
+        able_of_paths: how many questions were counted where that could be.
+        drawn_paths: what was drawn of such questions instead of counted.
         models: known models whose layers are decided otherwise.
         stated: what is stated differently, beside.
         left_out: fields of which some values are known to one manifest only.
@@ -142,7 +113,8 @@ class Comparison(msgspec.Struct, frozen=True):
     regions: tuple[Region, ...] = ()
     drawn: tuple[Drawn, ...] = ()
     paths: tuple[PathChange, ...] = ()
-    asked_of_paths: int = 0
+    able_of_paths: int = 0
+    drawn_paths: tuple[DrawnPaths, ...] = ()
     models: tuple[ModelChange, ...] = ()
     stated: Stated = Stated()
     left_out: tuple[str, ...] = ()
@@ -155,7 +127,8 @@ class Comparison(msgspec.Struct, frozen=True):
     @property
     def is_different(self) -> bool:
         """Whether a decision or a path changes, or whether that could not be ruled out."""
-        return bool(self.totals or self.drawn or self.paths or self.models)
+        drawn = self.drawn or self.drawn_paths
+        return bool(self.totals or drawn or self.paths or self.models)
 
     def witness(self, one: Mapping[str, Domain], change: Change) -> Witness | None:
         """A question of these classes; ``None``: none that changes so could be made."""
@@ -165,6 +138,21 @@ class Comparison(msgspec.Struct, frozen=True):
             return None
         decided = tuple(decision_of(manifest, witness) for manifest in self.space.manifests)
         return witness if decided == change else None
+
+    def path_witness(self, change: PathChange, region: Region | None = None) -> Witness | None:
+        """A question of a region that is computed in another way; without one, the one drawn.
+
+        ``None``: none that changes so could be made.
+        """
+        assert self.space is not None
+        asked = change.witness if region is None else witness_of(self.space, region.one)
+        if asked is None:
+            return None
+        picks = [pick_of(manifest, asked) for manifest in self.space.manifests]
+        if any(pick is None or (pick.prefill, pick.decode) != change.backends for pick in picks):
+            return None
+        ways = [pick and way_of(pick) for pick in picks]
+        return asked if ways == [change.before, change.after] else None
 
 
 def pick_of(manifest: Manifest, asked: Witness) -> Pick | None:
@@ -215,6 +203,10 @@ def _check_names(old: Manifest, new: Manifest) -> None:
                 )
 
 
+_Place = tuple[KindOf, Net, int]
+"""Questions of a kind, where they end, and how many they are."""
+
+
 class _Kept(msgspec.Struct, frozen=True):
     """The end of questions that keep backends which run them in another way."""
 
@@ -228,45 +220,45 @@ class _Comparer:
         self.stated = stated_changes(old, new)
         self._watched = {*self.stated.paths, *_lending(old), *_lending(new)}
         watched = sorted(self._watched)
-        self.space = Space((old, new), (*tails_of(old, watched), *tails_of(new, watched)))
-        self.limits = limits
         self._plans = (Plan(old), Plan(new))
+        whens = (*tests_of_tails(old, watched), *tests_of_tails(new, watched))
+        self.space = Space((old, new), whens, [plan.rules for plan in self._plans])
+        self.limits = limits
         self._left = limits.nodes
-        self._devices = {pair: index for index, pair in enumerate(self.space.devices)}
-        self._cut: dict[object, dict[Change, list[Box]]] = {}
-        self._spare = 0
+        self._kinds = [*self.space.kinds()]
+        self._share = limits.work // max(1, len(self._kinds))
+        self._cuts: Cuts[Change] = Cuts(self.space, self.space.classes, limits.boxes, self._share)
         self._able = 0
-        self._totals: Counter[Change] = Counter()
-        self._boxes: dict[Change, list[Box]] = {}
         self._open: list[tuple[KindOf, Net, int]] = []
-        self._kept: dict[Decision, list[tuple[KindOf, Net, int]]] = {}
+        self._kept: dict[Pair, list[_Place]] = {}
 
     def compare(self) -> Comparison:
-        kinds = [*self.space.kinds()]
-        share = self.limits.work // max(1, len(kinds))
         beyond = []
-        for kind in kinds:
-            self._spare += share
+        for kind in self._kinds:
             try:
-                diagram = Diagram(self.space, kind, self._decide, self._left)
+                diagram = Diagram.of(self.space, kind, self._decide, self._left)
             except OverBudgetError:
                 self._left //= 2  # another kind may be smaller
                 beyond.append(kind)
                 continue
             self._left -= diagram.nodes
             self._count(kind, Net(diagram, self._label), diagram.factor)
-        regions = [region for change in self._boxes for region in self._regions(change)]
+        totals = dict(self._cuts.totals.most_common())
+        regions = [r for change in totals for r in self._cuts.regions(change, change)]
         regions.sort(key=lambda region: -region.count)
         drawn = [*self._drawn_open(), *self._drawn_beyond(beyond)]
-        rerouted = self._rerouted()
+        counted, left = self._counted_paths()
+        rerouted = Rerouted(self._plans)
+        drawn_paths = [*self._drawn_paths(rerouted, left)]
         return Comparison(
             space=self.space,
             able=self._able,
-            totals=dict(self._totals.most_common()),
+            totals=totals,
             regions=tuple(regions),
             drawn=tuple(drawn),
-            paths=rerouted.changes(),
-            asked_of_paths=rerouted.asked,
+            paths=(*counted.changes(), *rerouted.changes()),
+            able_of_paths=counted.able,
+            drawn_paths=tuple(drawn_paths),
             models=models_changed(self._plans),
             stated=self.stated,
             left_out=tuple(self._left_out()),
@@ -293,8 +285,6 @@ class _Comparer:
             return before, after
         return _Kept(before) if self._watched.intersection(before) else _SAME
 
-    # -- counting ---------------------------------------------------------------------------------
-
     def _count(self, kind: KindOf, net: Net, factor: int) -> None:
         totals = net.totals()
         self._able += factor * sum(number for end, number in totals.items() if end != _OPEN)
@@ -303,115 +293,57 @@ class _Comparer:
         for end, number in totals.items():
             if isinstance(end, _Kept):
                 self._kept.setdefault(end.backends, []).append((kind, net, number * factor))
-        changes = {end: number for end, number in totals.items() if type(end) is tuple}
-        if not changes:
-            return
-        shape = net.shape
-        cut = self._cut.get(shape)
-        if cut is None:
-            cut = self._cut[shape] = self._boxes_of(net, changes)
-        own = self._sides_of(kind)
-        for change, boxes in cut.items():
-            self._totals[change] += changes[change] * factor
-            self._boxes.setdefault(change, []).extend(
-                Box(
-                    {**own.sides, **box.sides},
-                    box.count * factor,
-                    box.holds * factor,
-                    {**own.one, **box.one},
-                )
-                for box in boxes
-            )
+        changes = {end: n for end, n in totals.items() if isinstance(end, tuple) and n}
+        self._cuts.add(kind, net, changes, factor)
 
-    def _boxes_of(self, net: Net, changes: Mapping[Change, int]) -> dict[Change, list[Box]]:
-        """The boxes of each change; what is left of the work is shared, the largest first."""
-        found = {}
-        ranked = sorted(changes, key=lambda change: -changes[change])
-        for index, change in enumerate(ranked):
-            work = Work(self._spare // (len(ranked) - index))
-            before = work.left
-            found[change] = net.boxes(change, self.limits.boxes, work, self._liked)
-            self._spare -= before - work.left
-        return found
+    def _counted_paths(self) -> tuple[Paths, dict[tuple[Pair, str], list[_Place]]]:
+        """Counts the ways of questions that keep their backends; and what could not be counted.
 
-    @cached_property
-    def _liked(self) -> Mapping[str, Side]:
-        """Field → the class of the value that asks for nothing."""
-        found = {}
-        for name, classes in self.space.classes.items():
-            quiet = _quiet(self.space, name, classes)
-            found[name] = frozenset(i for i, c in enumerate(classes) if c.admits(quiet))
-        return found
-
-    def _sides_of(self, kind: KindOf) -> Box:
-        """The kind itself, as a box."""
-        sides: dict[str, Side] = {}
-        one = {}
-        device = self._devices[kind.classes["platform"], kind.classes["capability"]]
-        places = {"device": (device, len(self._devices))}
-        for name in KIND_FIELDS[2:]:
-            classes = self.space.classes[name]
-            places[name] = (classes.index(kind.classes[name]), len(classes))
-        for name, (place, width) in places.items():
-            one[name] = place
-            if width > 1:
-                sides[name] = frozenset({place})
-        return Box(sides, 0, 0, one)
-
-    # -- regions ----------------------------------------------------------------------------------
-
-    @cached_property
-    def _widths(self) -> Mapping[str, int]:
-        widths = {name: len(classes) for name, classes in self.space.classes.items()}
-        return {**widths, "device": len(self._devices)}
-
-    def _regions(self, change: Change) -> Iterator[Region]:
-        for box in merged(self._boxes[change], self._widths, _JOINED_FIRST):
-            devices = [*self._devices]
-            yield Region(
-                change,
-                box.count,
-                box.holds,
-                {
-                    name: Domain.union(self.space.classes[name][i] for i in side)
-                    for name, side in box.sides.items()
-                    if name != "device"
-                },
-                tuple(devices[i] for i in sorted(box.sides.get("device", ()))),
-                self._classes(box.one),
-            )
-
-    def _classes(self, one: Mapping[str, int]) -> Mapping[str, Domain]:
-        found = {n: self.space.classes[n][place] for n, place in one.items() if n != "device"}
-        return {**dict(zip(_DEVICE, [*self._devices][one["device"]], strict=True)), **found}
+        The latter is by the backends, and why.
+        """
+        agrees = self._plans[0].agree, self._plans[1].agree
+        counted = Paths(self.space, agrees, self._kept, self.limits.boxes, self._share)
+        left: dict[tuple[Pair, str], list[_Place]] = {}
+        for backends, places in self._kept.items():
+            for place in places:
+                if not counted.can_differ(backends, place[0]):
+                    continue
+                try:
+                    self._left -= counted.count(backends, place[0], self._left)
+                except OverBudgetError:
+                    self._left //= 2
+                    left.setdefault((backends, _MANY), []).append(place)
+                except InexactError as error:
+                    left.setdefault((backends, str(error)), []).append(place)
+        return counted, left
 
     # -- drawing ----------------------------------------------------------------------------------
 
-    def _rerouted(self) -> Rerouted:
-        """Draws layers that keep backends which run them in another way."""
-        old, new = self.space.manifests
-        found = Rerouted(old, new, self._plans)
+    def _drawn_paths(
+        self, found: Rerouted, left: Mapping[tuple[Pair, str], list[_Place]]
+    ) -> Iterator[DrawnPaths]:
+        """Draws layers that keep backends which may run them in another way."""
         random = Random(0)
-        most = self.limits.layers if self.stated.paths else self.limits.layers // 10
-        each = most // max(1, len(self._kept))
-        for backends, places in self._kept.items():
+        each = self.limits.layers // max(1, len(left))
+        for (backends, why), places in left.items():
             weights = [number for *_, number in places]
+            said = []
             for kind, net, _ in random.choices(places, weights, k=1 + each):
-                own = self._sides_of(kind).one
                 for one in net.drawn(_Kept(backends), 1, random.random):
-                    free = {
-                        name: int(random.random() * len(classes))
-                        for name, classes in self.space.classes.items()
-                        if name not in _DEVICE
-                    }
-                    classes = dict(self._classes({**free, **own, **one}))
-                    for name in found.ends(backends):
-                        if name in classes and classes[name].admits(_USUAL_END):
-                            classes[name] = Domain.of(_USUAL_END)
-                    asked = witness_of(self.space, classes)
-                    if asked is not None:
-                        found.look(backends, asked)
-        return found
+                    asked = witness_of(self.space, self._drawn_classes(kind, one, random))
+                    said.append(None if asked is None else found.look(backends, asked))
+            yield DrawnPaths(sum(weights), why, len(said) - said.count(None), said.count(True))
+
+    def _drawn_classes(
+        self, kind: KindOf, one: Mapping[str, int], random: Random
+    ) -> Mapping[str, Domain]:
+        """The classes of a question, with those that the diagram left free drawn too."""
+        free = {
+            name: int(random.random() * len(classes))
+            for name, classes in self.space.classes.items()
+            if name not in ("platform", "capability")
+        }
+        return self._cuts.classes_of({**free, **self._cuts.of_kind(kind).one, **one})
 
     def _drawn_open(self) -> Iterator[Drawn]:
         """Yields what is drawn from the questions that only the definition can decide."""
@@ -424,9 +356,9 @@ class _Comparer:
         number = 0
         most = max(1, self.limits.draws // 100)  # the definition is slow
         for kind, net, share in self._open:
-            own = self._sides_of(kind).one
+            own = self._cuts.of_kind(kind).one
             for one in net.drawn(_OPEN, max(1, most * share // total), random.random):
-                classes = self._classes({**own, **one})
+                classes = self._cuts.classes_of({**own, **one})
                 asked = witness_of(self.space, classes)
                 if asked is None:
                     continue
@@ -460,8 +392,8 @@ class _Comparer:
                 if before is not None and after is not None and before != after:
                     changes[before, after] += 1
                     ones.setdefault((before, after), {**classes, **kind.classes})
-        of = self.space.size * len(kinds) // max(1, sum(1 for _ in self.space.kinds()))
-        yield Drawn(of, "there are too many to count", number, changes, ones)
+        of = self.space.size * len(kinds) // max(1, len(self._kinds))
+        yield Drawn(of, _MANY, number, changes, ones)
 
     def _outcome(self, kind: KindOf, classes: Mapping[str, Domain]) -> Outcome | None:
         found = []

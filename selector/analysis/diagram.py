@@ -8,9 +8,9 @@ one that is sure to be chosen. So few different masks are left.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import prod
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -19,7 +19,7 @@ from selector.domains import Domain
 from selector.plan.kind import Derived, Kind
 from selector.values import Phase
 
-__all__ = ["Decision", "Diagram", "Level", "Node", "OverBudgetError", "order_of"]
+__all__ = ["Decision", "Diagram", "Level", "Node", "OverBudgetError", "Walk", "order_of"]
 
 Decision = tuple[str | None, str | None]
 """The prefill and the decode backend."""
@@ -29,6 +29,9 @@ Outcome = tuple[Decision | None, ...]
 
 Decide = Callable[[int, Kind, int], Decision | None]
 """Manifest, kind and settled mask → the decision."""
+
+End = Callable[[tuple[int, ...]], Outcome | None]
+"""The last state of each walk → the outcome; ``None``: it is none that matters."""
 
 
 class OverBudgetError(Exception):
@@ -47,16 +50,35 @@ class Level(NamedTuple):
     classes: tuple[Domain, ...]
 
 
-class Walk:
-    """Goes through the fields of one kind; a state is what the masks so far leave open."""
+class Walks(Protocol):
+    """What goes through the fields in order, from state to state."""
 
-    def __init__(self, kind: Kind, order: Sequence[Level]) -> None:
+    start: int
+
+    def next(self, index: int, mask: int, /) -> Sequence[int | None]:
+        """The states that a level's classes lead to; ``None`` for what no layer can be."""
+
+
+class Walk:
+    """Goes through the fields of one kind; a state is what the masks so far leave open.
+
+    Args:
+        kind: what is asked.
+        order: the fields.
+        needed: flags without which a state is of no interest: it ends there.
+        unsure: flags of entries that may yet be refused by something that no mask holds.
+    """
+
+    def __init__(
+        self, kind: Kind, order: Sequence[Level], needed: int = 0, unsure: int = 0
+    ) -> None:
         self.kind = kind
         self.order = order
         self.start = kind.everything
+        self._needed = needed
         touched = [self._bits(level.name) for level in order]
         self._pending = [0] * len(order)
-        later = 0
+        later = unsure
         for index in range(len(order) - 1, -1, -1):
             self._pending[index] = later
             later |= touched[index]
@@ -106,6 +128,8 @@ class Walk:
         if complete:
             mask &= ~((complete + kind.carry) & kind.flags)
         mask &= self._holding_lists(index, mask)
+        if self._needed & ~mask:
+            return None
         dead = kind.flags & ~mask
         gone = self._dead.get(dead)
         if gone is None:
@@ -198,7 +222,7 @@ class Node(msgspec.Struct, frozen=True, eq=False):
 
 
 class Diagram:
-    """The decisions of one or more manifests for all questions of one kind.
+    """Where all questions of one kind end.
 
     Attributes:
         kind: the questions.
@@ -208,24 +232,48 @@ class Diagram:
         factor: how many combinations of classes of other fields each path stands for.
     """
 
-    def __init__(self, space: Space, kind: KindOf, decide: Decide, budget: int) -> None:
+    def __init__(
+        self,
+        kind: KindOf,
+        order: Sequence[Level],
+        walks: Sequence[Walks],
+        end: End,
+        budget: int,
+        factor: int = 1,
+    ) -> None:
         self.kind = kind
-        self.order = order_of(space, kind)
-        self._walks = [Walk(one, self.order) for one in kind.kinds]
-        self._decide = decide
+        self.order = order
+        self.factor = factor
+        self._walks = walks
+        self._end = end
         self._budget = budget
         self._memo: dict[tuple[int, tuple[int, ...]], Node | Outcome | None] = {}
         self._same: dict[tuple[object, ...], Node] = {}
-        looked = {*(level.name for level in self.order), *kind.classes}
-        self.factor = prod(len(c) for name, c in space.classes.items() if name not in looked)
         self.root = self._from(0, tuple(walk.start for walk in self._walks))
         self.nodes = len(self._same)
         self._memo.clear()
         self._same.clear()
 
+    @classmethod
+    def of(cls, space: Space, kind: KindOf, decide: Decide, budget: int) -> Diagram:
+        """The decisions of one or more manifests for all questions of one kind.
+
+        Raises:
+            OverBudgetError: there are more nodes than the budget.
+        """
+        order = order_of(space.classes, kind.kinds)
+        walks = [Walk(one, order) for one in kind.kinds]
+        looked = {*(level.name for level in order), *kind.classes}
+        factor = prod(len(c) for name, c in space.classes.items() if name not in looked)
+
+        def end(masks: tuple[int, ...]) -> Outcome:
+            return tuple(map(decide, range(len(masks)), kind.kinds, masks))
+
+        return cls(kind, order, walks, end, budget, factor)
+
     def _from(self, index: int, masks: tuple[int, ...]) -> Node | Outcome | None:
         if index == len(self.order):
-            return tuple(map(self._decide, range(len(masks)), self.kind.kinds, masks))
+            return self._end(masks)
         key = (index, masks)
         if key in self._memo:
             return self._memo[key]
@@ -247,25 +295,39 @@ class Diagram:
         return node
 
 
-def order_of(space: Space, kind: KindOf) -> tuple[Level, ...]:
-    """The fields of a kind: what lists and derived values look at first, then what tells most."""
-    derived = {d.name: d for one in kind.kinds for d in one.derived}
+def order_of(
+    classes: Mapping[str, tuple[Domain, ...]], kinds: Sequence[Kind], last: Collection[str] = ()
+) -> tuple[Level, ...]:
+    """The fields of a kind: what lists and derived values look at first, then what tells most.
+
+    Args:
+        classes: of each field.
+        kinds: what looks at them.
+        last: fields that come at the end in this order, and what is derived from them behind.
+    """
+    derived: dict[str, set[str]] = {}
+    for d in (d for one in kinds for d in one.derived):
+        derived.setdefault(d.name, set()).update(d.inputs)
     weight: dict[str, int] = {}
-    for one in kind.kinds:
+    for one in kinds:
         for name, masks in one.masks.items():
             weight[name] = weight.get(name, 0) + masks.bits.bit_count()
     order: dict[str, None] = {}
+    late = dict.fromkeys(last)
 
     def place(name: str) -> None:
-        if name in order or name not in weight:
+        if name in order or name not in weight or name in last:
             return
         if name in derived:
-            for field in sorted(derived[name].inputs, key=lambda n: (-weight.get(n, 0), n)):
+            for field in sorted(derived[name], key=lambda n: (-weight.get(n, 0), n)):
                 place(field)
-        order[name] = None
+            if not late.keys().isdisjoint(derived[name]):
+                late[name] = None
+        if name not in late:
+            order[name] = None
 
     for name in derived:
         place(name)
     for name in sorted(weight, key=lambda n: (-weight[n], n)):
         place(name)
-    return tuple(Level(n, () if n in derived else space.classes[n]) for n in order)
+    return tuple(Level(n, () if n in derived else classes[n]) for n in (*order, *late))

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from selector.analysis.diagram import Diagram, Node, Outcome
+from selector.analysis.diagram import Diagram, Level, Node, Outcome
 
-__all__ = ["Box", "Net", "Side", "Work", "merged"]
+__all__ = ["Box", "Net", "Side", "Steps", "Work", "merged"]
 
 Side = frozenset[int]
 """Which of a field's classes, by their place."""
@@ -161,6 +161,29 @@ def _place(following: Place, level: list[Place], same: dict[Place, int]) -> int:
     if place == len(level):
         level.append(following)
     return place
+
+
+class Steps:
+    """Goes through a net again, in an order that has more fields; those lead nowhere else."""
+
+    def __init__(self, net: Net, order: Sequence[Level]) -> None:
+        self.start = net.root
+        self._widths = [max(1, len(level.classes)) for level in order]
+        places = {name: index for index, name in enumerate(net.names)}
+        self._levels: list[list[tuple[int | None, ...]] | None] = []
+        for level in order:
+            index = places.get(level.name)
+            following = None if index is None else net.levels[index]
+            self._levels.append(
+                None
+                if following is None
+                else [tuple(None if one < 0 else one for one in row) for row in following]
+            )
+
+    def next(self, index: int, place: int) -> Sequence[int | None]:
+        """The places that a level's classes lead to."""
+        level = self._levels[index]
+        return (place,) * self._widths[index] if level is None else level[place]
 
 
 class _Seen(NamedTuple):

@@ -1,7 +1,7 @@
-"""Where backends stay and the way they compute changes; and what known models are given instead.
+"""What known models are given instead; and ways to compute that are drawn, not counted.
 
-Paths depend on lengths of requests without end: they are not counted. Layers are drawn, each is
-asked about at the lengths where rules change their answer, and what is found is shown.
+Where the ways of questions cannot be counted, layers are drawn, each is asked about at lengths
+where rules change their answer, and what is found is shown.
 """
 
 from __future__ import annotations
@@ -13,19 +13,21 @@ from types import MappingProxyType
 
 import msgspec
 
+from selector.analysis.bounds import upper_bound
+from selector.analysis.paths import PathChange
+from selector.analysis.tails import Pair, Way
 from selector.analysis.witness import Witness
 from selector.asking import lengths_of
 from selector.devices import architectures
 from selector.domains import Domain
 from selector.errors import AttnselError
-from selector.fields import ABSENT
 from selector.manifest import Entry, Manifest
 from selector.plan.plan import Pick, Plan
 from selector.plan.terms import tests_after
-from selector.rules import Allowed, Test, When
-from selector.values import Device, Facts, Layer, Position, Request
+from selector.rules import Test
+from selector.values import Device, Facts, Layer, Request
 
-__all__ = ["ModelChange", "PathChange", "Rerouted", "Way", "models_changed", "tails_of"]
+__all__ = ["DrawnPaths", "ModelChange", "Rerouted", "models_changed", "way_of"]
 
 _LENGTHS = ("query_len", "seq_len", "context_len", "has_context", "num_prefills")
 _EACH = 24
@@ -34,41 +36,30 @@ _EACH = 24
 _FAR = (1, 2, 17, 129, 2049, 8193, 100_000)
 
 
-Pair = tuple[str | None, str | None]
-"""The backends of prefill and of decode."""
+def way_of(pick: Pick) -> Way:
+    """The way of a choice."""
+    return Way(pick.phase, pick.path, pick.by)
 
 
-class Way(msgspec.Struct, frozen=True):
-    """How a request is computed: as what, by which path, by whom else."""
-
-    phase: str | None
-    path: str | None
-    by: str | None
-
-    @classmethod
-    def of(cls, pick: Pick) -> Way:
-        """The way of a choice."""
-        return cls(pick.phase, pick.path, pick.by)
-
-
-class PathChange(msgspec.Struct, frozen=True):
-    """A request that keeps its backends and is computed in another way.
+class DrawnPaths(msgspec.Struct, frozen=True):
+    """Questions that keep their backends and whose ways were drawn, not counted.
 
     Attributes:
-        backends: for prefill and for decode.
-        before: the way of the old manifest.
-        after: that of the new one.
-        count: how many of the requests that were drawn are computed so.
-        asked: how many were drawn that keep these backends.
-        witness: one of the requests.
+        of: how many questions they stand for, whatever the lengths.
+        why: what kept them from being counted.
+        number: how many were drawn, each with many lengths.
+        seen: of how many of them some lengths are computed in another way.
     """
 
-    backends: Pair
-    before: Way
-    after: Way
-    count: int
-    asked: int
-    witness: Witness
+    of: int
+    why: str
+    number: int
+    seen: int
+
+    @property
+    def at_most(self) -> float:
+        """The share that changes is at most this, with 95 % confidence."""
+        return upper_bound(self.seen, self.number)
 
 
 class ModelChange(msgspec.Struct, frozen=True):
@@ -89,26 +80,6 @@ class ModelChange(msgspec.Struct, frozen=True):
     after: Pair
     archs: tuple[str, ...]
     paths: tuple[str, str] | None = None
-
-
-def tails_of(manifest: Manifest, names: Sequence[str]) -> list[When]:
-    """What the paths of entries depend on, beside lengths, as conditions to tell apart."""
-    found: dict[Test, None] = {}
-    for name in names:
-        entry = manifest.entries.get(name)
-        if entry is None:
-            continue
-        nowhere = Position(manifest.ref.file, 1, 1)
-        for test in tests_after(manifest, entry, entry):
-            for field in (end for bound in test.allowed.bounds for end in bound.ends):
-                every = manifest.vocabulary.universes[field] - Domain.of(ABSENT)
-                found[Test(field, Allowed(every), nowhere)] = None
-            if not test.allowed.bounds:
-                found[test] = None
-        if entry.sparse:
-            found[Test("dense_prefill", Allowed(Domain.of(True)), nowhere)] = None
-    skipped = {*_LENGTHS, *(measure.name for measure in manifest.measures), *manifest.changing}
-    return [When((test,)) for test in found if test.field not in skipped]
 
 
 def _lengths_of(manifests: Sequence[Manifest], names: Sequence[str]) -> list[tuple[int, int]]:
@@ -208,7 +179,7 @@ def _change(
             pairs = (here.prefill, here.decode), (there.prefill, there.decode)
             return ModelChange("", "", *pairs, ())
     for here, there in zip(before, after, strict=True):
-        if Way.of(here) != Way.of(there):
+        if way_of(here) != way_of(there):
             pair = (here.prefill, here.decode)
             return ModelChange("", "", pair, pair, (), (str(here.path), str(there.path)))
     return None
@@ -218,11 +189,10 @@ def _change(
 
 
 class Rerouted:
-    """Collects requests that keep their backends and are computed in another way."""
+    """Collects questions that keep their backends and are computed in another way."""
 
-    def __init__(self, old: Manifest, new: Manifest, plans: tuple[Plan, Plan]) -> None:
-        self.manifests = (old, new)
-        self.asked = 0
+    def __init__(self, plans: tuple[Plan, Plan]) -> None:
+        self.manifests = tuple(plan.manifest for plan in plans)
         self._plans = plans
         self._random = Random(0)
         self._lengths: dict[Pair, list[tuple[int, int]]] = {}
@@ -230,25 +200,35 @@ class Rerouted:
         self._asked: dict[Pair, int] = {}
         self._found: dict[tuple[Pair, Way, Way], list[Witness]] = {}
 
-    def look(self, backends: Pair, asked: Witness) -> None:
-        """Asks both manifests about a layer at some of the lengths that their rules tell apart."""
+    def look(self, backends: Pair, asked: Witness) -> bool | None:
+        """Asks both manifests about a layer at some of the lengths that their rules tell apart.
+
+        Returns:
+            Whether it is computed in another way at some of them; ``None``: it cannot be asked.
+        """
+        ways: dict[tuple[Way, Way], Request] = {}
+        looked = False
         for request in self._requests(backends, asked.layer.fields):
-            ways = []
-            for plan in self._plans:
-                try:
-                    pick = plan.resolve(asked.device, asked.layer, asked.facts, request)
-                except AttnselError:
-                    return
-                if (pick.prefill, pick.decode) != backends:
-                    break
-                ways.append(Way.of(pick))
-            else:
-                self._asked[backends] = self._asked.get(backends, 0) + 1
-                self.asked += 1
-                before, after = ways
-                if before != after:
-                    witness = msgspec.structs.replace(asked, request=request)
-                    self._found.setdefault((backends, before, after), []).append(witness)
+            try:
+                before, after = (
+                    plan.resolve(asked.device, asked.layer, asked.facts, request)
+                    for plan in self._plans
+                )
+            except AttnselError:
+                return None
+            if (before.prefill, before.decode) == backends == (after.prefill, after.decode):
+                looked = True
+                ways.setdefault((way_of(before), way_of(after)), request)
+        if not looked:
+            return None
+        self._asked[backends] = self._asked.get(backends, 0) + 1
+        changed = False
+        for (here, there), request in ways.items():
+            if here != there:
+                changed = True
+                witness = msgspec.structs.replace(asked, request=request)
+                self._found.setdefault((backends, here, there), []).append(witness)
+        return changed
 
     def ends(self, backends: Pair) -> frozenset[str]:
         """The fields that bound lengths in what two backends say of paths."""
@@ -274,10 +254,8 @@ class Rerouted:
                 yield from (Request(min(2, s), s) for s in (end, end + 1) if s >= 1)
                 yield from (Request(s, s) for s in (end, end + 1) if s >= 1)
 
-    def changes(self) -> tuple[PathChange, ...]:
-        """What was found, the most frequent first."""
-        found = [
-            PathChange(backends, before, after, len(ones), self._asked[backends], ones[0])
-            for (backends, before, after), ones in self._found.items()
-        ]
-        return tuple(sorted(found, key=lambda one: -one.count / one.asked))
+    def changes(self) -> Iterator[PathChange]:
+        """Yields what was found."""
+        for (backends, before, after), ones in self._found.items():
+            asked = self._asked[backends]
+            yield PathChange(backends, before, after, len(ones), asked, witness=ones[0])

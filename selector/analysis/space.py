@@ -34,6 +34,7 @@ __all__ = [
     "classes_of",
     "needs_by_fact",
     "representative",
+    "sets_in",
     "values_within",
     "versions_about",
 ]
@@ -60,36 +61,43 @@ class Space:
     Args:
         manifests: what is asked.
         whens: conditions that no rule states, and that are to be told apart all the same.
+        rules: of each manifest, where they are known.
     """
 
-    def __init__(self, manifests: Sequence[Manifest], whens: Sequence[When] = ()) -> None:
+    def __init__(
+        self,
+        manifests: Sequence[Manifest],
+        whens: Sequence[When] = (),
+        rules: Sequence[Rules] | None = None,
+    ) -> None:
         self.manifests = tuple(manifests)
-        self.rules = tuple(rules_of(manifest) for manifest in manifests)
+        self.rules = (*map(rules_of, manifests),) if rules is None else tuple(rules)
         told = [term_of(self.manifests[0], when) for when in whens]
         self.terms = tuple(term for term, _ in told)
         more = {name: test for _, relations in told for name, test in relations.items()}
         if more:
             self.rules = tuple(
-                msgspec.structs.replace(rules, relations={**rules.relations, **more})
-                for rules in self.rules
+                msgspec.structs.replace(one, relations={**one.relations, **more})
+                for one in self.rules
             )
         sets: dict[str, list[Domain]] = {}
-        for rules in self.rules:
-            for name, values in _sets(rules):
+        for one in self.rules:
+            for name, values in sets_in(one):
                 sets.setdefault(name, []).append(values)
         for name, values in (pair for term in self.terms for pair in (term or {}).items()):
             sets.setdefault(name, []).append(values)
-        derived = {name for rules in self.rules for name in rules.derive}
+        derived = {name for one in self.rules for name in one.derive}
         self.classes = {
-            name: classes_of(self._universe(name), found)
+            name: classes_of(self.universe(name), found)
             for name, found in sets.items()
             if name not in derived
         }
         for name in KIND_FIELDS:
-            self.classes.setdefault(name, (self._universe(name),))
+            self.classes.setdefault(name, (self.universe(name),))
         self.rules = tuple(map(self._consistent, self.rules))
 
-    def _universe(self, name: str) -> Domain:
+    def universe(self, name: str) -> Domain:
+        """The values of a field that all manifests know."""
         if name == "capability":
             known = Domain.of(*map(parse_capability, known_capabilities()))
             told = (term[name] for term in self.terms if term and name in term)
@@ -236,7 +244,7 @@ def versions_about(specifiers: Iterable[str | None]) -> list[str | bool | None]:
     return list(found)
 
 
-def _sets(rules: Rules) -> Iterator[tuple[str, Domain]]:
+def sets_in(rules: Rules) -> Iterator[tuple[str, Domain]]:
     """Yields every set that a field is held against."""
     for slot in rules.slots:
         yield from slot.alone

@@ -130,7 +130,7 @@ class Survey:
 
         if self.left > 0:
             try:
-                counts = Counts(Diagram(space, kind, decide, self.left))
+                counts = Counts(Diagram.of(space, kind, decide, self.left))
             except OverBudgetError:
                 self.left //= 2  # another kind may be smaller
             else:
@@ -153,7 +153,7 @@ def _sampled(space: Space, kind: KindOf, region: Region, choose: Choose) -> Part
     (rules,) = kind.kinds
     drawn = random.Random(0)
     levels = []
-    for level in order_of(space, kind):
+    for level in order_of(space.classes, kind.kinds):
         inside = region.known.get(level.name)
         classes = [c for c in level.classes if inside is None or not (c & inside).is_empty()]
         if classes:

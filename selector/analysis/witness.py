@@ -38,7 +38,7 @@ def witness_of(space: Space, classes: Mapping[str, Domain]) -> Witness | None:
     values = {name: _usual(found) for name, found in classes.items()}
     for name, found in space.classes.items():
         if name not in values:
-            values[name] = _quiet(space, name, found)
+            values[name] = quiet_value(space, name, found)
     for rules in space.rules:
         for name, test in rules.relations.items():
             if name not in classes:
@@ -75,7 +75,7 @@ def _usual(values: Domain) -> Value:
     return representative(values)
 
 
-def _quiet(space: Space, name: str, classes: tuple[Domain, ...]) -> Value:
+def quiet_value(space: Space, name: str, classes: tuple[Domain, ...]) -> Value:
     """What a field is when it asks for nothing."""
     for manifest in space.manifests:
         off = manifest.vocabulary.off.get(name)

@@ -8,7 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from selector.analysis.comparing import Change, Drawn, Region
-from selector.analysis.rerouting import ModelChange, PathChange, Way
+from selector.analysis.paths import PathChange
+from selector.analysis.rerouting import DrawnPaths, ModelChange
+from selector.analysis.tails import Way
 from selector.report.counts import number_words, question_line, questions_words, share_words
 from selector.report.differences import Diff, change_words, split_regions
 from selector.report.showing import Shown, path_places, reason_words
@@ -123,16 +125,54 @@ def _path_words(change: PathChange) -> str:
     return f"{names}: {_way_words(before)} {phases[0]} → {_way_words(after)} {phases[1]}"
 
 
-def _paths_summary(diff: Diff) -> str | None:
-    """What was looked at where only paths can differ; ``None``: nowhere."""
-    asked = diff.found.asked_of_paths
-    if not asked or diff.found.paths:
-        return None
-    most = Drawn(0, "", asked, {}, {}).at_most
+def _drawn_paths_words(drawn: DrawnPaths) -> str:
+    """What was drawn of paths instead of counted, with its bound."""
     return (
-        f"paths: 0 of {asked:,} random requests that keep their backends are computed in another "
-        f"way: at most {100 * most:.2g} % with 95 % confidence"
+        f"paths of {questions_words(drawn.of)} not counted: {drawn.why}; {drawn.seen:,} of "
+        f"{drawn.number:,} random ones are computed in another way at some lengths: at most "
+        f"{100 * drawn.at_most:.2g} % with 95 % confidence"
     )
+
+
+def _paths_summary(diff: Diff) -> list[str]:
+    """What was looked at where only paths can differ."""
+    found = diff.found
+    said = [_drawn_paths_words(drawn) for drawn in found.drawn_paths]
+    if found.able_of_paths and not found.paths:
+        number = questions_words(found.able_of_paths)
+        said.append(f"none of {number} that keep their backends is computed in another way")
+    return said
+
+
+def _path_share(change: PathChange) -> str:
+    """How many questions are computed in another way, of how many."""
+    if not change.regions:
+        return f"{change.count:,} of {change.asked:,} drawn"
+    share = share_words(change.count, change.asked)
+    counts = f"{number_words(change.count)} of {number_words(change.asked)}"
+    return f"{share} of the questions that keep them, {counts}"
+
+
+def _path_groups(
+    diff: Diff, change: PathChange, at: Places
+) -> tuple[str | None, str, list[tuple[str, str, str]]]:
+    """What the regions have in common, the lines that give the paths, and each region.
+
+    A region has its words, how many of its questions change, and a command.
+    """
+    regions = change.regions[: diff.limit]
+    if not regions:
+        shown = diff.shown_path(change)
+        places = [("", "", _example(shown, at)[1])]
+        return None, path_places(shown, at) if shown is not None else "", places
+    shared, left = split_regions(regions)
+    every = [diff.shown_path(change, region) for region in regions]
+    where = next((path_places(shown, at) for shown in every if shown is not None), "")
+    places = [
+        (diff.brief(rest), _count_words(region, change.count), _example(shown, at)[1])
+        for region, rest, shown in zip(regions, left, every, strict=True)
+    ]
+    return None if shared is None else diff.brief(shared), where, places
 
 
 def _model_rows(models: Sequence[ModelChange]) -> list[list[str]]:
@@ -251,19 +291,27 @@ def _rest_lines(diff: Diff) -> Iterator[Line]:
 
 
 def _path_lines(diff: Diff, at: Places) -> Iterator[Line]:
-    if (words := _paths_summary(diff)) is not None:
+    for words in _paths_summary(diff):
         yield BLANK
         yield line("  ", words, hang=4)
     if diff.found.paths:
         yield BLANK
         yield line(strong("Same backends, computed in another way"))
     for change in diff.found.paths[: max(diff.limit, 1)]:
-        drawn = f"   {change.count:,} of {change.asked:,} random requests"
-        yield line("  ", _path_words(change), faint(drawn), hang=4)
-        shown = diff.shown_path(change)
-        if shown is not None and (where := path_places(shown, at)):
+        yield line("  ", _path_words(change), "   ", faint(_path_share(change)), hang=4)
+        shared, where, places = _path_groups(diff, change, at)
+        if where:
             yield line("    ", faint(where), hang=6)
-        yield _command_line(_example(shown, at)[1])
+        if shared is not None:
+            yield line("    ", faint("in all of these: "), shared, hang=6)
+        for words, count, command in places:
+            if words:
+                yield line("      ", good(count), "   ", words, hang=8)
+            yield _command_line(command)
+        if (left := len(change.regions) - diff.limit) > 0:
+            yield line("    ", faint(f"and {counted(left, 'smaller region')}"))
+    if (more := len(diff.found.paths) - max(diff.limit, 1)) > 0:
+        yield line("  ", faint(f"and {counted(more, 'smaller change')}"))
 
 
 def _tail_lines(diff: Diff) -> Iterator[Line]:
@@ -320,7 +368,7 @@ def _markdown_lines(diff: Diff, at: Places) -> Iterator[Line]:
     if found.paths:
         title = "Same backends, computed in another way"
         yield from _folded(title, _within("paths", _markdown_paths(diff, at)))
-    elif (words := _paths_summary(diff)) is not None:
+    for words in _paths_summary(diff):
         yield BLANK
         yield line(words)
     if beside := [*_beside(diff)]:
@@ -381,11 +429,11 @@ def _markdown_regions(diff: Diff, at: Places) -> Iterator[list[Line]]:
 
 def _markdown_paths(diff: Diff, at: Places) -> Iterator[list[Line]]:
     for change in diff.found.paths[: max(diff.limit, 1)]:
-        shown = diff.shown_path(change)
-        where = path_places(shown, at) if shown is not None else ""
-        lead = f"- {_path_words(change)}: {change.count:,} of {change.asked:,} random requests"
-        command = _example(shown, at)[1]
-        yield [
-            line(f"{lead}{f' ({where})' if where else ''}  "),
-            line("  ", command if command == _NO_WITNESS else f"`{command}`"),
-        ]
+        shared, where, places = _path_groups(diff, change, at)
+        lead = f"- {_path_words(change)}: {_path_share(change)}{f' ({where})' if where else ''}"
+        block = [line(f"{lead}{f'; in all of these: {shared}' if shared else ''}")]
+        for words, count, command in places:
+            pasted = command if command == _NO_WITNESS else f"`{command}`"
+            said = f"{words}: {count}  " if words else "drawn  "
+            yield [*block, line(f"  - {said}"), line("    ", pasted)]
+            block = []

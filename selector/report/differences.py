@@ -9,10 +9,12 @@ from typing import Any
 import msgspec
 
 from selector.analysis.comparing import Change, Comparison, Drawn, Region
-from selector.analysis.rerouting import PathChange, Way
+from selector.analysis.paths import PathChange
+from selector.analysis.rerouting import DrawnPaths, way_of
 from selector.analysis.space import Space
 from selector.domains import Domain
 from selector.fields import ABSENT, Field, capability_text, show_domain
+from selector.plan.plan import Pick
 from selector.report.data import to_json
 from selector.report.showing import Shown, Side, path_positions, show_question
 from selector.report.statements import allowed_words
@@ -78,10 +80,24 @@ class Diff(msgspec.Struct, frozen=True):
         decides = attrgetter("prefill", "decode")
         return show_question((self.old, self.new), witness, needed, decides, change)
 
-    def shown_path(self, change: PathChange) -> Shown | None:
-        """A request that is computed in another way, as it is put to both."""
-        ways = (change.before, change.after)
-        return show_question((self.old, self.new), change.witness, (), Way.of, ways)
+    def shown_path(self, change: PathChange, region: Region | None = None) -> Shown | None:
+        """A question that is computed in another way, as it is put to both; asked before.
+
+        Args:
+            change: from what to what.
+            region: of the change; without one, the question that was drawn.
+        """
+        witness = self.found.path_witness(change, region)
+        if witness is None:
+            return None
+        needed = [] if region is None else [*region.sides]
+        wanted = [(change.backends, way) for way in (change.before, change.after)]
+        return show_question((self.old, self.new), witness, needed, _computed, (*wanted,))
+
+
+def _computed(pick: Pick) -> object:
+    """The backends of a choice, and how they compute."""
+    return (pick.prefill, pick.decode), way_of(pick)
 
 
 # -- words ---------------------------------------------------------------------------------------
@@ -233,19 +249,12 @@ def diff_json(diff: Diff) -> dict[str, Any]:
         ],
         "drawn": [_drawn_json(diff, drawn) for drawn in found.drawn],
         "paths": {
-            "asked": found.asked_of_paths,
+            "questions": found.able_of_paths,
             "changes": [
-                {
-                    "prefill": change.backends[0],
-                    "decode": change.backends[1],
-                    "before": to_json(change.before),
-                    "after": to_json(change.after),
-                    "count": change.count,
-                    "asked": change.asked,
-                    **_path_json(diff.shown_path(change)),
-                }
-                for change in found.paths
+                _path_json(diff, change, place < max(diff.limit, 1))
+                for place, change in enumerate(found.paths)
             ],
+            "drawn": [_drawn_paths_json(drawn) for drawn in found.drawn_paths],
         },
         "models": [
             {
@@ -286,17 +295,45 @@ def _witness_json(shown: Shown | None) -> dict[str, Any] | None:
     return {**dict(zip(("old", "new"), shown.commands, strict=True)), "reasons": reasons}
 
 
-def _path_json(shown: Shown | None) -> dict[str, Any]:
-    old, new = ([], []) if shown is None else map(path_positions, shown.answers)
-    return {"witness": _witness_json(shown), "lines": {"old": to_json(old), "new": to_json(new)}}
+def _path_json(diff: Diff, change: PathChange, in_full: bool) -> dict[str, Any]:
+    places = [(region, diff.shown_path(change, region)) for region in change.regions[: diff.limit]]
+    first = places[0][1] if places else diff.shown_path(change)
+    old, new = ([], []) if first is None else map(path_positions, first.answers)
+    return {
+        "prefill": change.backends[0],
+        "decode": change.backends[1],
+        "before": to_json(change.before),
+        "after": to_json(change.after),
+        "count": change.count,
+        "asked": change.asked,
+        "drawn": not change.regions,
+        "regions_in_all": len(change.regions),
+        "regions": [_place_json(diff, *place) for place in (places if in_full else ())],
+        "witness": _witness_json(first),
+        "lines": {"old": to_json(old), "new": to_json(new)},
+    }
+
+
+def _drawn_paths_json(drawn: DrawnPaths) -> dict[str, Any]:
+    return {
+        "of": drawn.of,
+        "why": drawn.why,
+        "number": drawn.number,
+        "changed": drawn.seen,
+        "at_most": drawn.at_most,
+    }
 
 
 def _region_json(diff: Diff, region: Region) -> dict[str, Any]:
+    return _place_json(diff, region, diff.shown(region.one, region.change, [*region.sides]))
+
+
+def _place_json(diff: Diff, region: Region, shown: Shown | None) -> dict[str, Any]:
     return {
         "words": diff.words(region),
         "count": region.count,
         "holds": region.holds,
-        "witness": _witness_json(diff.shown(region.one, region.change, [*region.sides])),
+        "witness": _witness_json(shown),
     }
 
 

@@ -15,7 +15,7 @@ from selector.analysis.comparing import (
     decision_of,
     pick_of,
 )
-from selector.analysis.rerouting import Way
+from selector.analysis.rerouting import way_of
 from selector.manifest import Manifest
 
 from .drawing import drawn
@@ -89,8 +89,12 @@ def test_a_path_that_is_switched_off_is_found_though_backends_stay() -> None:
     (change,) = (one for one in found.paths if one.after.path == "sparse_mqa")
     assert change.before.path == "dense_mha"
     assert change.backends == ("sparse_sm100", "sparse_sm100")
-    picks = [pick_of(manifest, change.witness) for manifest in (OLD, new)]
-    assert [pick and Way.of(pick) for pick in picks] == [change.before, change.after]
+    assert change.regions
+    for region in change.regions:
+        asked = found.path_witness(change, region)
+        assert asked is not None
+        picks = [pick_of(manifest, asked) for manifest in (OLD, new)]
+        assert [pick and way_of(pick) for pick in picks] == [change.before, change.after]
     assert {one.model for one in found.models} >= {"glm-5.2-fp8", "deepseek-v3.2"}
     assert all(one.paths == ("dense_mha", "sparse_mqa") for one in found.models)
 
