@@ -18,6 +18,7 @@ from cli.exits import Exit
 from cli.options import Arch, AsClaimed, ClosedWorld, Gpu, ManifestOption, OverlayOption
 from cli.progress import Progress
 from selector.errors import AttnselError
+from selector.plan.memo import remember
 
 if TYPE_CHECKING:
     from selector.tables.batch import Answers
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 _CHUNK_ROWS = 4096
 _BATCH_ROWS = 1 << 15
 _LONGEST_LINE = 4 << 20
+_MOST_WRITTEN = 1 << 12
 _OTHER_TABLES = (".csv", ".tsv", ".xlsx", ".xls", ".feather", ".arrow", ".orc", ".avro", ".gz")
 
 
@@ -181,6 +183,25 @@ def _problem(error: Exception) -> str:
     return f"{words[:1].lower()}{words[1:80]}{column}"
 
 
+class Written:
+    """Rows as JSON; an answer that many rows have is written out once."""
+
+    def __init__(self) -> None:
+        self._ends: dict[int, tuple[Mapping[str, Any], str]] = {}
+
+    def line(self, kept: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
+        """A row and its answer as one JSON object; they have no name in common."""
+        known = self._ends.get(id(answer))
+        if known is None:
+            from selector.tables.answers import ANSWER_COLUMNS
+
+            end = json.dumps({name: answer[name] for name in ANSWER_COLUMNS}, default=str)[1:]
+            # what is known by its id is kept, so that the id stays its own
+            known = remember(self._ends, id(answer), (answer, end), _MOST_WRITTEN)
+        begin = json.dumps(kept, default=str)[:-1]
+        return f"{begin}{', ' if kept else ''}{known[1]}"
+
+
 def _arrow() -> Any:
     try:
         import pyarrow
@@ -203,30 +224,35 @@ class JsonTable:
 
     def lines(self) -> Iterator[str]:
         """Yields every row as a JSON object."""
-        return (json.dumps(row, default=str) for row in self._rows())
+        written = Written()
+        return (written.line(kept, answer) for kept, answer in self._rows())
 
     def batches(self) -> Iterator[Any]:
         """Yields all rows as Arrow record batches, with the columns of the first one."""
         arrow = _arrow()
         schema: Any = None
-        for chunk in _chunks(self._rows()):
+        for chunk in _chunks(kept | answer for kept, answer in self._rows()):
             schema = schema or _schema(arrow, chunk)
             late = sorted({name for row in chunk for name in row} - {*schema.names})
             if late:
                 raise TypeError(f"column {late[0]} first appears after row {_CHUNK_ROWS:,}")
             yield arrow.RecordBatch.from_pylist(chunk, schema=schema)
 
-    def _rows(self) -> Iterator[dict[str, Any]]:
+    def _rows(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+        """Yields what is kept of each row, and its answer."""
         from selector.tables.answers import failed
+        from selector.tables.rows import kept_of
 
         for row in self._read():
+            kept: dict[str, Any]
             if isinstance(row, BadLine):
-                answer = {"line": row.number} | failed(row.error)
+                kept, answer = {"line": row.number}, failed(row.error)
             else:
-                answer = self.reader.answer(row)
+                kept = kept_of(row)
+                answer = self.reader.columns(row)
             self.counts.add(answer)
             self.progress.show(self.counts.rows)
-            yield answer
+            yield kept, answer
 
     def _read(self) -> Iterator[dict[str, Any] | BadLine]:
         if self.file == "-":
@@ -248,16 +274,11 @@ class ParquetTable:
 
     def lines(self) -> Iterator[str]:
         """Yields every row as a JSON object."""
-        from selector.tables.answers import ANSWER_COLUMNS
-
+        written = Written()
         for piece in self._pieces():
-            said = [
-                json.dumps({name: one[name] for name in ANSWER_COLUMNS}, default=str)[1:]
-                for one in piece.different
-            ]
-            for row, which in zip(self._kept(piece).to_pylist(), piece.which.tolist(), strict=True):
-                kept = json.dumps(row, default=str)[:-1]
-                yield f"{kept}{', ' if row else ''}{said[which]}"
+            rows = self._kept(piece).to_pylist()
+            for kept, which in zip(rows, piece.which.tolist(), strict=True):
+                yield written.line(kept, piece.different[which])
 
     def batches(self) -> Iterator[Any]:
         """Yields all rows as Arrow record batches; their own columns keep their types.

@@ -30,7 +30,7 @@ from selector.tables.asked import Asked
 from selector.tables.compiled import Compiled
 from selector.values import Device, Facts, Layer, Model, Policy, Request
 
-__all__ = ["ANSWER_COLUMNS", "RowReader", "kept_name", "requests_of"]
+__all__ = ["ANSWER_COLUMNS", "RowReader", "kept_name", "kept_of", "requests_of"]
 
 _SPECIAL = frozenset((*DEVICE_COLUMNS, *POLICY_COLUMNS, *MODEL_COLUMNS))
 _HASHABLE = (str, int, type(None))
@@ -97,12 +97,13 @@ class RowReader:
         self._compiled = Compiled(selector, closed_world)
         self._asked: dict[object, Asked] = {}
         self._reads: dict[str, _Reading] = {}
+        self._read_of: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._devices: dict[tuple[str, ...], Device] = {}
         self._supposing: Compiled | None = None
 
     def answer(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """The row with its answer added."""
-        return {kept_name(k, row): v for k, v in row.items()} | self.columns(row)
+        return kept_of(row) | self.columns(row)
 
     def columns(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """The columns of its answer alone; not to be changed, for others may have the same."""
@@ -128,7 +129,13 @@ class RowReader:
         Raises:
             AttnselError: the row cannot be read.
         """
-        key = tuple((k, type(v), _hashable(v)) for k, v in row.items() if self.reads(k))
+        columns = tuple(row)
+        names = self._read_of.get(columns)
+        if names is None:
+            read = tuple(name for name in columns if self.reads(name))
+            names = remember(self._read_of, columns, read, _MOST_ASKED)
+        values = [row[name] for name in names]
+        key = (names, *map(type, values), *map(_hashable, values))
         asked = self._asked.pop(key, None)
         if asked is None:
             stated, dense, given = self._stated(row)
@@ -345,6 +352,11 @@ def _names(column: str, raw: Any) -> list[str]:
         if not isinstance(name, str) or (column == "backend" and len(names) > 1):
             raise ValueRefusedError(f"{column} {one_line(raw)} is not the name of a backend")
     return names
+
+
+def kept_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of the input under the names by which it is kept beside the answer."""
+    return {kept_name(name, row): value for name, value in row.items()}
 
 
 def kept_name(column: str, row: Collection[str]) -> str:
