@@ -76,7 +76,8 @@ def _checked(
     reference: str | None, overlays: Sequence[str], as_claimed: bool, budget: int | None
 ) -> Checked:
     """The verdicts on one manifest, each example asked again as its command says it."""
-    from selector.analysis.faults import with_decode_faults
+    from selector.analysis.faults import with_path_faults
+    from selector.analysis.known import with_known_example
     from selector.analysis.proving import prove_all
     from selector.analysis.survey import BUDGET
     from selector.binding import Selector
@@ -87,7 +88,8 @@ def _checked(
     chosen += [word for path in overlays for word in ("--overlay", path)]
     chosen += ["--as-claimed"] if as_claimed else []
     found = prove_all(selector.manifest, BUDGET if budget is None else budget)
-    proofs = tuple(with_decode_faults(selector.manifest, proof) for proof in found)
+    told_of = (with_known_example(selector.manifest, proof) for proof in found)
+    proofs = tuple(with_path_faults(selector.manifest, proof) for proof in told_of)
     told = [_command(proof, selector, chosen) for proof in proofs]
     return Checked(selector.manifest.ref, proofs, tuple(told), as_claimed)
 

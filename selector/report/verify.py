@@ -193,12 +193,17 @@ def _count_words(proof: Proof) -> Iterator[str]:
         share = share_words(proof.broken, proof.questions)
         broken = number_words(proof.broken)
         yield f"{share} break it: {broken} of {questions_words(proof.questions)}"
+    elif proof.suspected:
+        yield (
+            f"lengths decide: {number_words(proof.suspected)} of "
+            f"{questions_words(proof.questions)} meet the rule that gives the path"
+        )
     elif not proof.questions:
         if not proof.drawn:
             yield "nothing that can exist is meant: 0 questions"
     else:
         yield f"none of {questions_words(proof.questions)} breaks it"
-    if proof.suspected:
+    if proof.broken and proof.suspected:
         yield f"{number_words(proof.suspected)} of them meet the rule that gives the path"
     if proof.open:
         yield f"{number_words(proof.open)} of them only the definition can tell, one by one"

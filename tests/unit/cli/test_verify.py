@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
+from selector.resources import resource
 from selector.schema import load_schema
 
 from .conftest import SMALL, Run, line_of
@@ -113,6 +114,27 @@ def test_each_kind_of_promise_shows_a_question_and_a_line_at_fault(
     answer = run(*shlex.split(command), "--format", "json").json
     assert answer["notes"] == ['breaks the invariant "ours": Ours.']
     assert f"{path}:{line_of(BROKEN[promise])}" in ran.out
+
+
+def test_a_path_that_lengths_decide_is_shown_by_a_known_model(run: Run, tmp_path: Path) -> None:
+    text = resource("capabilities.yaml").read_text("utf-8")
+    promise = "  - name: ours\n    when: {sparse: true}\n    never: {path: [dense_mha]}\n"
+    path = tmp_path / "lengths.yaml"
+    path.write_text(f"{text.rstrip()}\n{promise}    reason: Ours.\n", "utf-8")
+    ran = run("verify", path)
+    assert "refuted       ours" in ran.out
+    assert re.search(r"lengths decide: [\d,]+ of \d.* questions meet the rule", ran.out)
+    (command,) = re.findall(r"^ +attnsel (resolve .*)$", ran.out, re.MULTILINE)
+    answer = run(*shlex.split(command), "--format", "json").json
+    assert answer["notes"] == ['breaks the invariant "ours": Ours.']
+    assert answer["prefill"]["path"] == "dense_mha"
+    backend = answer["prefill"]["backend"]
+    for words in (
+        f"this rule of {backend} gives dense_mha",
+        f"{backend} may compute prefill densely",
+        f"this list gives {backend}",
+    ):
+        assert re.search(rf"{path}:\d+ +{words}", ran.out)
 
 
 def test_a_decode_path_is_at_fault_where_the_entry_is(run: Run, tmp_path: Path) -> None:
