@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -189,8 +189,8 @@ def an_entry(pick: Choices, name: str, kind: tuple[bool, bool]) -> Tree:
     mla, sparse = (usual is not pick.chance(12) for usual in kind)
     accepts: Tree = {"platform": ["cuda"], **dict.fromkeys(CORE, "any")}
     accepts |= {"sink": "any", "sliding_window": "any", "dcp": "any"}
-    for field in pick.some((*CORE, *BOUND[8:]), 0, 2):
-        accepts[field] = accepted(pick, field)
+    for what in pick.some((*CORE, *BOUND[8:]), 0, 2):
+        accepts[what] = accepted(pick, what)
     if pick.chance(6):
         accepts.pop(pick.one(("sink", "sliding_window", "dcp")))
     entry: Tree = {"name": name, "source": "here", "mla": mla, "sparse": sparse, "accepts": accepts}
@@ -289,6 +289,60 @@ def a_manifest(pick: Choices) -> Tree:
     return tree
 
 
+def widened(pick: Choices, tree: Tree) -> Tree:
+    """The same manifest with rules that the reference evaluator of these tests does not know."""
+    for number, entry in enumerate(tree["backends"]):
+        if number and entry["sparse"] and pick.chance(2):
+            entry["sparse"] = False
+            for key in ("dense_prefill", "rationale"):
+                entry.pop(key, None)
+            if "prefill_paths" in entry:
+                entry["prefill_paths"] = paths(pick, sparse=False)
+        if entry["sparse"] and entry["dense_prefill"]:
+            for rule in entry.get("prefill_paths", [])[:-1]:
+                if rule["path"] != "sparse_mqa" and pick.chance(2):
+                    rule["by"] = "dense_backend"
+            if pick.chance(3):
+                when = condition(pick, ANY_TIME, 1)
+                entry["dense_prefill_except"] = [{"when": when, "reason": "Not then."}]
+        if pick.chance(2):
+            rule = {"when": computed(pick), "code": "SIZES", "reason": "They do not fit."}
+            if pick.chance(2):
+                rule["require"] = computed(pick)
+            entry.setdefault("constraints", []).append(rule)
+    if pick.chance(2):
+        first = tree["priorities"][0]
+        tree["priorities"].insert(0, {**first, "when": computed(pick)})
+    if pick.chance(3):
+        default = {"value": pick.one((64, 2048, "absent")), "source": "here"}
+        tree["defaults"] = {"index_topk": default}
+        if pick.chance(2):
+            tree["defaults"]["num_heads"] = {"field": "total_num_heads", "source": "here"}
+    return tree
+
+
+def computed(pick: Choices) -> Tree:
+    """A condition on what is computed from a layer's sizes."""
+    found: Tree = {}
+    for name in pick.some(COMPUTED, 1, 2):
+        if name == "heads_divide":
+            found[name] = pick.one((True, False))
+        else:
+            found[name] = {pick.one(("min", "max")): pick.one((2, 8, 16, 64))}
+    return found
+
+
+COMPUTED = ("gqa_group", "heads_divide", "model_num_heads", "total_num_heads", "head_size")
+MORE: dict[str, tuple[Any, ...]] = {
+    "num_kv_heads": (8, 1, 3),
+    "total_num_kv_heads": (8, 16),
+    "total_num_heads": (64, 128, 24),
+    "kv_lora_rank": (512, 64),
+    "qk_rope_head_dim": (64, 32),
+    "gqa_group": (8, 2),
+}
+"""Sizes of a layer that others are computed from."""
+
 NAMED = ("one", "two", "three")
 FACTS = {
     "lib": {"type": "version", "description": "A library."},
@@ -322,6 +376,12 @@ class Asked:
     seq_len: int
     speculative_tokens: int = 0
     policy: Policy = NO_POLICY
+    more: Fields = field(default_factory=dict)
+
+
+def with_sizes(pick: Choices, asked: Asked) -> Asked:
+    """The same question of a layer that also says some of its sizes."""
+    return replace(asked, more={name: pick.one(MORE[name]) for name in pick.some([*MORE], 0, 3)})
 
 
 def a_question(pick: Choices, tree: Tree) -> Asked:
@@ -359,6 +419,17 @@ class Case:
 
 
 @st.composite
+def wide_cases(draw: st.DrawFn) -> Case:
+    """The same with everything that the language knows."""
+    pick = Choices(draw(st.binary(min_size=700, max_size=700)))
+    tree = widened(pick, a_manifest(pick))
+    asked = with_sizes(pick, a_question(pick, tree))
+    unknown, sets = a_doubt(pick)
+    said = frozenset(name for name in ("mla", "sparse") if pick.chance(4))
+    return Case(tree, asked, unknown | said, sets, [pick.one(LENGTHS)])
+
+
+@st.composite
 def cases(draw: st.DrawFn) -> Case:
     pick = Choices(draw(st.binary(min_size=600, max_size=600)))
     tree = a_manifest(pick)
@@ -377,12 +448,13 @@ def question(
     """The question without what is unknown; ``sets`` holds possible values instead."""
     read = dict(
         Layer.read(
-            {f: asked.fields[f] for f in LAYER_FIELDS if f != "capability" and f not in unknown},
+            {f: asked.fields[f] for f in LAYER_FIELDS if f != "capability" and f not in unknown}
+            | asked.more,
             manifest.vocabulary,
         ).fields
     )
-    for field, possible in (sets or {}).items():
-        read[field] = Domain.of(*possible)
+    for name, possible in (sets or {}).items():
+        read[name] = Domain.of(*possible)
     facts: dict[str, Any] = {"probe": asked.fields["probe"], "lib": asked.version}
     known = Facts({f: v for f, v in facts.items() if f not in unknown})
     return Device("cuda", asked.fields["capability"]), Layer(MappingProxyType(read)), known

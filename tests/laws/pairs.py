@@ -32,9 +32,11 @@ from tests.laws.drawing import (
     a_question,
     question,
     request,
+    widened,
+    with_sizes,
 )
 
-EACH = 400
+EACH = 200
 """Questions to one manifest."""
 
 
@@ -64,7 +66,8 @@ def one_manifest(seed: int, number: int) -> Counter[str]:
     source = random.Random(f"{seed} {number}")
     found = Counter[str]()
     while True:
-        tree = a_manifest(Choices(source.randbytes(600)))
+        pick = Choices(source.randbytes(700))
+        tree = widened(pick, a_manifest(pick))
         try:
             manifest = loads(json.dumps(tree))
             break
@@ -74,7 +77,7 @@ def one_manifest(seed: int, number: int) -> Counter[str]:
     plan = Plan(manifest)
     for turn in range(EACH):
         pick = Choices(source.randbytes(200))
-        asked = a_question(pick, tree)
+        asked = with_sizes(pick, a_question(pick, tree))
         doubt = a_doubt(pick) if turn % 4 == 0 else (frozenset[str](), {})
         said = _one(plan, manifest, turn, asked, *doubt)
         found["pairs"] += 1

@@ -17,7 +17,17 @@ from selector.plan.plan import Plan
 from selector.plan.tail import Pick
 from selector.values import Request
 
-from .drawing import LENGTHS, Asked, Case, Fields, bound_or_assume, cases, hard, question, request
+from .drawing import (
+    LENGTHS,
+    Asked,
+    Case,
+    Fields,
+    bound_or_assume,
+    hard,
+    question,
+    request,
+    wide_cases,
+)
 
 
 def check(
@@ -37,7 +47,7 @@ def check(
         assert plan.resolve(device, layer, facts, wanted) == answer
 
 
-@given(cases())
+@given(wide_cases())
 @hard
 def test_a_plan_gives_the_definitions_answers(case: Case) -> None:
     manifest = loads(json.dumps(case.tree))
@@ -47,7 +57,7 @@ def test_a_plan_gives_the_definitions_answers(case: Case) -> None:
     check(plan, manifest, case.asked, frozenset(), {})
 
 
-@given(cases())
+@given(wide_cases())
 @hard
 def test_cells_give_the_definitions_answers(case: Case) -> None:
     asked = case.asked
@@ -59,7 +69,7 @@ def test_cells_give_the_definitions_answers(case: Case) -> None:
         assert cells.resolve(query_len, seq_len, asked.speculative_tokens) == wanted
 
 
-@given(cases())
+@given(wide_cases())
 @hard
 def test_what_is_answered_does_not_depend_on_what_was_asked_before(case: Case) -> None:
     manifest = loads(json.dumps(case.tree))

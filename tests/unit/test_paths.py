@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from selector import Facts, Outcome, Phase, Policy, Request, Selector
+from selector import Device, Facts, Outcome, Phase, Policy, Request, Selector
 from selector.domains import Domain
+from selector.plan import Pick, Plan
 
 from .sparse import BY_ANOTHER, DENSE, PROBE, Build, Tree, dense, layer, sparse
 
@@ -360,3 +361,21 @@ def test_what_is_accepted_of_a_request_says_nothing_of_the_batch(build: Build) -
     assert paths(num_heads=8) == ("dense_mha",)
     assert paths(num_heads=32) == ("sparse_mqa",)
     assert paths() == ("dense_mha", "sparse_mqa")
+
+
+def test_a_plan_tells_apart_values_that_a_backend_leaves_as_they_are(build: Build) -> None:
+    """The dense backend is the one for what the sparse backend makes of the layer."""
+    keeps = {"kv_cache_dtype": [{"when": {"sink": True}, "value": "fp8"}, {"value": "same"}]}
+    selector = build.selector(
+        sparse(build, BY_ANOTHER, coerce=keeps),
+        dense(build, "flash", accepts={"kv_cache_dtype": "bfloat16"}),
+        dense(build, "triton", accepts={"kv_cache_dtype": ["float16", "fp8"]}),
+    )
+    plan, device, facts = Plan(selector.manifest), Device("cuda", "9.0"), Facts()
+    found = []
+    for dtype, sink in (("bfloat16", False), ("float16", False), ("bfloat16", True)):
+        one = layer(build, kv_cache_dtype=dtype, sink=sink)
+        pick = plan.resolve(device, one, facts, Request(8, 8))
+        assert pick == Pick.of(selector.bind("9.0", one).resolve(8, 8))
+        found.append(pick.by)
+    assert found == ["flash", "triton", "triton"]
