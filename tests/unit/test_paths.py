@@ -367,9 +367,9 @@ def test_a_plan_tells_apart_values_that_a_backend_leaves_as_they_are(build: Buil
     """The dense backend is the one for what the sparse backend makes of the layer."""
     keeps = {"kv_cache_dtype": [{"when": {"sink": True}, "value": "fp8"}, {"value": "same"}]}
     selector = build.selector(
-        sparse(build, BY_ANOTHER, coerce=keeps),
+        sparse(build, BY_ANOTHER, coerce=keeps, accepts={"sink": "any"}),
         dense(build, "flash", accepts={"kv_cache_dtype": "bfloat16"}),
-        dense(build, "triton", accepts={"kv_cache_dtype": ["float16", "fp8"]}),
+        dense(build, "triton", accepts={"kv_cache_dtype": ["float16", "fp8"], "sink": "any"}),
     )
     plan, device, facts = Plan(selector.manifest), Device("cuda", "9.0"), Facts()
     found = []
