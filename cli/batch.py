@@ -311,7 +311,7 @@ class ParquetTable:
         try:
             with arrow.parquet.ParquetFile(self.path) as file:
                 self.progress.total = file.metadata.num_rows
-                for rows in file.iter_batches(_BATCH_ROWS):
+                for rows in _batches_of(file):
                     for piece in table.answer(rows):
                         for answer, count in piece.counted():
                             self.counts.add(answer, count)
@@ -322,6 +322,19 @@ class ParquetTable:
             raise UnreadableFileError(
                 f"{self.path} is not readable Parquet: {first[:80]}"
             ) from None
+
+
+def _batches_of(file: Any) -> Iterator[Any]:
+    """Yields the rows of a Parquet file; Arrow keeps what it reads until a call is read through."""
+    groups: list[int] = []
+    rows = 0
+    for number in range(file.metadata.num_row_groups):
+        groups.append(number)
+        rows += file.metadata.row_group(number).num_rows
+        if rows >= _BATCH_ROWS:
+            yield from file.iter_batches(_BATCH_ROWS, row_groups=groups)
+            groups, rows = [], 0
+    yield from file.iter_batches(_BATCH_ROWS, row_groups=groups)
 
 
 def _write(table: Table, out: Path | None) -> None:
