@@ -114,14 +114,16 @@ class Asked:
             reasons: whether the columns must say why.
         """
         first = requests[0]
-        if any(request != first for request in requests):
-            return self._mixed(requests)
         form = Form.of(first, len(requests))
         if not reasons and form.together == 1 and not form.unknown:
             return self._tried(requests, reasons)
+        if self.refused is not None:
+            return self.refused
+        if any(request != first for request in requests):
+            return self._mixed(requests)
         known = first.query_len or first.seq_len or 1
         lengths = (first.query_len or known, first.seq_len or known)
-        if self.refused is None and (choice := self.places(form)) is not None:
+        if (choice := self.places(form)) is not None:
             cell = self.cell(form, choice.place(*lengths), *lengths, reasons)
             places = self.places_in(cell, form)
             if places is not None:
@@ -130,7 +132,7 @@ class Asked:
 
     def _mixed(self, requests: Sequence[Request]) -> Columns:
         """The columns of different requests; those that lie in the same places are asked once."""
-        lie = None if self.refused else self._lie(requests)
+        lie = self._lie(requests)
         return self._once(tuple(requests) if lie is None else lie, requests)
 
     def _lie(self, requests: Sequence[Request]) -> tuple[object, ...] | None:

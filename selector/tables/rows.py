@@ -109,7 +109,7 @@ class RowReader:
         """The columns of its answer alone; not to be changed, for others may have the same."""
         try:
             asked = self.ask(row)
-            return asked.refused or asked.columns(requests_of(row))
+            return asked.refused or asked.columns(requests_of(row))  # before its lengths are read
         except AttnselError as error:
             return failed(str(error))
 
