@@ -81,6 +81,26 @@ def test_parquet_keeps_the_types_of_its_columns(
         assert row == line | {"rejections": None if flat is None else json.dumps(flat)}
 
 
+@pytest.mark.parametrize("size", [7, 30, 50, 200])
+def test_row_groups_are_read_some_at_a_time(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    asked: list[list[int]] = []
+    iter_batches = parquet.ParquetFile.iter_batches
+
+    def counted(self: Any, rows: int, row_groups: list[int]) -> Any:
+        asked.append(row_groups)
+        return iter_batches(self, rows, row_groups=row_groups)
+
+    monkeypatch.setattr(parquet.ParquetFile, "iter_batches", counted)
+    monkeypatch.setattr("cli.batch._BATCH_ROWS", size)
+    out = tmp_path / "out.parquet"
+    assert main(["batch", str(file), "--out", str(out)]) == 1
+    assert parquet.read_table(out)["id"].to_pylist() == [*range(200)]
+    assert [group for groups in asked for group in groups] == [*range(7)]
+    assert max(map(len, asked)) == -(-size // 30)
+
+
 def test_text_is_encoded_for_readers_only_where_the_input_encodes_it(tmp_path: Path) -> None:
     columns = {name: arrow.array([LAYER[name]] * 9) for name in ("arch", "mla", "dtype")}
     columns["dtype"] = columns["dtype"].dictionary_encode()
