@@ -14,6 +14,7 @@ __all__ = [
     "UnknownDeviceError",
     "UnknownFieldError",
     "UnknownManifestError",
+    "UnknownRuleError",
     "UnknownModelError",
     "ValueRefusedError",
 ]
@@ -41,6 +42,12 @@ class UnknownManifestError(AttnselError, FileNotFoundError):
     """A manifest is neither a file nor the name of one that ships."""
 
     code = "UNKNOWN_MANIFEST"
+
+
+class UnknownRuleError(AttnselError, LookupError):
+    """No rule of lint has this code."""
+
+    code = "UNKNOWN_RULE"
 
 
 class UnknownFieldError(AttnselError, LookupError):
