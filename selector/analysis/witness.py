@@ -39,11 +39,12 @@ def witness_of(space: Space, classes: Mapping[str, Domain]) -> Witness | None:
     for name, found in space.classes.items():
         if name not in values:
             values[name] = quiet_value(space, name, found)
-    for rules in space.rules:
+    for manifest, rules in zip(space.manifests, space.rules, strict=True):
         for name, test in rules.relations.items():
             if name not in classes:
                 continue
-            ends = {n: classes.get(n, Domain.of(values[n])) for n in values}
+            ends: dict[str, Domain] = {**manifest.vocabulary.universes}
+            ends |= {n: classes.get(n, Domain.of(value)) for n, value in values.items()}
             solved = next(values_within(test, ends, bool(values[name])), None)
             if solved is None:
                 return None

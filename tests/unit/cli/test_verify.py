@@ -155,3 +155,15 @@ def test_what_an_invariant_excludes_is_no_contradiction(run: Run) -> None:
         for proof in run("verify", "vllm-0.33.0", "--format", "json").json["manifests"][0]["proofs"]
     }
     assert "every backend that a priority list names can be chosen" in names
+
+
+def test_a_path_bounded_by_a_field_that_nothing_else_looks_at(run: Run, tmp_path: Path) -> None:
+    """No rule tells the lengths of such a question apart; it is still made and shown."""
+    promise = "  - name: never dense\n    when: {sparse: true}\n    never: {path: [dense_mha]}\n"
+    path = tmp_path / "broken.yaml"
+    text = resource("manifests/vllm-0.33.0.yaml").read_text("utf-8")
+    path.write_text(f"{text}{promise}    reason: It would be slow.\n")
+    ran = run("verify", path)
+    assert ran.code == 1
+    (verdict,) = (line for line in ran.out.splitlines() if "never dense" in line)
+    assert verdict.split()[0] == "refuted"
