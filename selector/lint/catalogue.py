@@ -16,6 +16,7 @@ from selector.lint import rules as _modules
 from selector.values import Finding, Severity
 
 if TYPE_CHECKING:
+    from selector.document import Document
     from selector.lint.context import Context
 
 __all__ = ["Edit", "Rule", "codes", "find_rule", "rules", "selected"]
@@ -28,8 +29,8 @@ class Edit(msgspec.Struct, frozen=True, order=True):
 
     Attributes:
         line: from 1.
-        start: the first column that is replaced, from 1.
-        end: the first column after it.
+        start: the first column that is replaced, from 1; a byte order mark is in column 0.
+        end: the first column after it; the line's break counts as characters of the line.
         text: what is put there.
     """
 
@@ -39,8 +40,8 @@ class Edit(msgspec.Struct, frozen=True, order=True):
     text: str
 
 
-Fix = Callable[[Finding, str], Sequence[Edit]]
-"""A finding and the text of its file → the edits that mend it; none where that is not safe."""
+Fix = Callable[[Finding, "Document"], Sequence[Edit]]
+"""A finding and the document of its file → the edits that mend it; none where that is not safe."""
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -114,6 +115,10 @@ def selected(prefixes: Sequence[str]) -> frozenset[str]:
     for prefix in prefixes:
         matching = {code for code in codes() if prefix and code.startswith(prefix.upper())}
         if not matching:
-            find_rule(prefix)
+            near = close_matches(prefix.upper(), codes(), 0.5)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise UnknownRuleError(
+                f'no rule has a code that begins with "{one_line(prefix)}"{hint}'
+            )
         found |= matching
     return frozenset(found)

@@ -1,0 +1,141 @@
+"""Safe fixes: edits that the rules propose → new text, kept only where it reads better."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from selector.document import Document, read_text
+from selector.lint.catalogue import Edit, codes, find_rule
+from selector.lint.lines import lines_of
+from selector.lint.running import ALL, Selection, lint
+from selector.values import Finding, Severity
+
+__all__ = ["Mended", "fixable", "mend"]
+
+_ROUNDS = 100
+"""A round mends all that can be mended at once; more than a few are needed only for clashes."""
+
+Sources = tuple[tuple[str, bytes], ...]
+
+
+class Mended(msgspec.Struct, frozen=True):
+    """What became of some files.
+
+    Attributes:
+        data: file → its bytes, mended.
+        fixed: how many findings were mended.
+        documents: what was read of them, the manifest first.
+        findings: what is left.
+    """
+
+    data: Mapping[str, bytes]
+    fixed: int
+    documents: tuple[Document, ...]
+    findings: tuple[Finding, ...]
+
+
+class _State(msgspec.Struct, frozen=True):
+    """Files as they are, and what is wrong with them."""
+
+    sources: Sources
+    documents: tuple[Document, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def worth(self) -> tuple[int, int]:
+        """How well it reads: as far as possible, then with as few findings as possible."""
+        if any(document.tree is None for document in self.documents):
+            return 0, -len(self.findings)
+        wrong = any(f.severity is Severity.ERROR and f.code < "CAP1" for f in self.findings)
+        return 1 if wrong else 2, -len(self.findings)
+
+
+def mend(
+    sources: Sequence[tuple[str, bytes]],
+    selection: Selection = ALL,
+    keep: frozenset[str] = frozenset(),
+) -> Mended:
+    """Files with all that is safe to mend mended; everything else in them is kept.
+
+    Args:
+        sources: names and bytes of a manifest and of its overlays.
+        selection: of rules.
+        keep: names of files that stay as they are.
+    """
+    state, fixed = _look(tuple(sources), selection), 0
+    refused: set[Finding] = set()
+    for _ in range(_ROUNDS):
+        proposed = {
+            finding: edits
+            for finding in state.findings
+            if finding.file not in keep
+            and finding not in refused
+            and selection.takes(finding.code)
+            and (edits := _edits(finding, state.documents))
+        }
+        if not proposed:
+            break
+        better = _better(state, proposed, selection)
+        if better is None and len(proposed) > 1:  # one of them may be at fault
+            finding = min(proposed)
+            better = _better(state, {finding: proposed[finding]}, selection)
+        if better is None:
+            refused.add(min(proposed))
+            continue
+        fixed += len(state.findings) - len(better.findings)
+        state = better
+    return Mended(dict(state.sources), max(fixed, 0), state.documents, state.findings)
+
+
+def fixable(findings: Sequence[Finding], documents: Sequence[Document]) -> int:
+    """How many of some findings have a safe fix."""
+    return sum(bool(_edits(finding, documents)) for finding in findings)
+
+
+def _look(sources: Sources, selection: Selection) -> _State:
+    documents = tuple(read_text(data, name) for name, data in sources)
+    findings = tuple(lint(documents[0], documents[1:], selection))
+    return _State(sources, documents, findings)
+
+
+def _edits(finding: Finding, documents: Sequence[Document]) -> Sequence[Edit]:
+    if finding.code not in codes() or (fix := find_rule(finding.code).fix) is None:
+        return ()
+    document = next((one for one in documents if one.file == finding.file), None)
+    return fix(finding, document) if document is not None else ()
+
+
+def _better(
+    state: _State, proposed: Mapping[Finding, Sequence[Edit]], selection: Selection
+) -> _State | None:
+    """The files with edits made, if they then read better."""
+    changed = []
+    for name, data in state.sources:
+        edits = [edits for finding, edits in proposed.items() if finding.file == name]
+        changed.append((name, _edited(data, edits) if edits else data))
+    if tuple(changed) == state.sources:
+        return None
+    after = _look(tuple(changed), selection)
+    return after if after.worth > state.worth else None
+
+
+def _edited(data: bytes, groups: Sequence[Sequence[Edit]]) -> bytes:
+    """A file with edits made; of those that touch each other, only the first."""
+    lines = lines_of(data.decode("utf-8"))
+    taken: list[Edit] = []
+    for group in sorted(map(list, groups)):
+        if not any(_clash(one, other) for one in group for other in taken):
+            taken += group
+    for edit in sorted(taken, reverse=True):
+        # the mark before the text counts in no position
+        marked = edit.line == 1 and lines[0].startswith("\ufeff")
+        begin, end = (at - 1 + marked for at in (edit.start, edit.end))
+        line = lines[edit.line - 1]
+        lines[edit.line - 1] = line[:begin] + edit.text + line[end:]
+    return "".join(lines).encode("utf-8")
+
+
+def _clash(one: Edit, other: Edit) -> bool:
+    return one.line == other.line and one.start < other.end and other.start < one.end

@@ -1,0 +1,16 @@
+"""Lines of a text as YAML counts them, so that positions fit whatever breaks the lines."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["lines_of"]
+
+_LINE = re.compile(
+    "[^\r\n\x85\u2028\u2029]*(?:\r\n|[\r\n\x85\u2028\u2029])|[^\r\n\x85\u2028\u2029]+$"
+)
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines, each with its break; joined they are the text."""
+    return _LINE.findall(text)
