@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from selector.asking import check_facts
 from selector.binding import Selector
 from selector.domains import Domain, Value
 from selector.manifest import Manifest
@@ -32,6 +33,8 @@ __all__ = ["Pick", "Plan"]
 Values = Mapping[str, Value | Domain]
 
 _MOST_BOUND = 1 << 10
+_MOST_KINDS = 1 << 10
+_MOST_SHAPES = 1 << 12
 _MOST_TAILS = 1 << 6
 
 
@@ -199,15 +202,17 @@ class Plan:
         return remember(tails, key, (tail, tail.own(said, layer)), _MOST_TAILS)
 
     def _shape(self, device: Device, layer: Layer, facts: Facts, closed_world: bool) -> Shape:
+        check_facts(self.manifest, facts)  # before the memo: 1 is refused, and equal to true
         key = (device, facts, closed_world, *layer.fields)
         shape = self._equal_shapes.get(key)
         if shape is None:
-            shape = self._equal_shapes[key] = Shape(
+            shape = Shape(
                 self.manifest, device, layer, facts, closed_world, self._relations, self._needs
             )
+            remember(self._equal_shapes, key, shape, _MOST_SHAPES)
         # what is known by its id is kept, so that the id stays its own
         by_id = (id(device), id(facts), closed_world, *layer.fields)
-        remember(self._shapes, by_id, (shape, device, facts))
+        remember(self._shapes, by_id, (shape, device, facts), _MOST_SHAPES)
         return shape
 
     def _kind(self, values: Values) -> Kind:
@@ -220,7 +225,8 @@ class Plan:
                 if value is not None and not isinstance(value, Domain)
             }
             rules = narrowed(self.rules, known)
-            kind = self._kinds[key] = Kind(rules, self.manifest.vocabulary.universes)
+            kind = Kind(rules, self.manifest.vocabulary.universes)
+            remember(self._kinds, key, kind, _MOST_KINDS)
         return kind
 
     def _dense(
@@ -239,6 +245,7 @@ class Plan:
 
     def _cells(self, device: Device, layer: Layer, facts: Facts, closed_world: bool) -> Cells:
         """The definition's answers for a layer of which something unknown decides."""
+        check_facts(self.manifest, facts)
         key = (device, layer, facts, closed_world)
         cells = self._bound.get(key)
         if cells is None:

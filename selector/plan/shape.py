@@ -14,11 +14,11 @@ from typing import Any
 from selector.asking import (
     CHECKED,
     COMPUTED_FROM,
-    check_facts,
     check_layer,
     lengths_of,
     values_of,
 )
+from selector.binding import closed_facts
 from selector.domains import Domain, Value
 from selector.fields import REQUEST_FIELDS
 from selector.manifest import Manifest
@@ -78,7 +78,8 @@ class Shape:
         needs: Mapping[str, Need],
     ) -> None:
         check_layer(manifest, layer)
-        check_facts(manifest, facts)
+        if closed_world:
+            facts = closed_facts(manifest, facts)
         self.manifest = manifest
         self.device, self.facts, self.closed_world = device, facts, closed_world
         self.names = tuple(layer.fields)
