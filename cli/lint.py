@@ -1,10 +1,8 @@
-"""``attnsel lint``: what is wrong with a manifest, where, and what to write instead."""
+"""``attnsel lint``: what is wrong with manifests, where, and what to write instead."""
 
 from __future__ import annotations
 
-import sys
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,7 +11,10 @@ from cli.exits import Exit
 from cli.options import OverlayOption
 
 if TYPE_CHECKING:
-    from selector.document import Document
+    from collections.abc import Sequence
+
+    from cli.linting import Found
+    from selector.lint.running import Selection
 
 __all__ = ["lint"]
 
@@ -23,80 +24,106 @@ class LintFormat(StrEnum):
 
     TEXT = "text"
     JSON = "json"
+    GITHUB = "github"
+    SARIF = "sarif"
+
+
+Codes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--select",
+        metavar="CODE",
+        help="Only rules with this code, or whose code begins so (CAP1). Repeat, or separate by "
+        "commas. Errors of reading are always told.",
+    ),
+]
+Ignored = Annotated[
+    list[str] | None,
+    typer.Option("--ignore", metavar="CODE", help="Leave these rules out. As with --select."),
+]
+Paths = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="NAME|PATH",
+        help="Manifests, folders of manifests (*.yaml and *.yml with the key attnsel) or quoted "
+        "patterns; - reads one from stdin. Default: the shipped one.",
+    ),
+]
 
 
 def lint(
-    paths: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="NAME|PATH",
-            help="Manifests; - reads one from stdin. Default: the shipped one.",
-        ),
-    ] = None,
+    paths: Paths = None,
     overlay: OverlayOption = None,
+    select: Codes = None,
+    ignore: Ignored = None,
     form: Annotated[
         LintFormat, typer.Option("--format", help="Form of the output.")
     ] = LintFormat.TEXT,
+    fix: Annotated[
+        bool, typer.Option("--fix", help="Mend what is safe to mend; stdin is written to stdout.")
+    ] = False,
+    diff: Annotated[
+        bool, typer.Option("--diff", help="Show what --fix would change, and write nothing.")
+    ] = False,
+    statistics: Annotated[
+        bool, typer.Option("--statistics", help="Count the findings of each rule instead.")
+    ] = False,
+    stdin_filename: Annotated[
+        str | None,
+        typer.Option("--stdin-filename", metavar="PATH", help="What to call a manifest on stdin."),
+    ] = None,
 ) -> None:
     """Check manifests and show what to correct.
 
-    Example: attnsel lint capabilities.yaml
+    `attnsel rule CODE` says what a rule means, and how to switch it off in a comment.
+
+    \b
+    Exit codes:
+      0  nothing is wrong, or there are only notes
+      1  there are errors or warnings, or --diff would change something
+      2  wrong use, a file that cannot be read, or no file at all
+
+    Example: attnsel lint capabilities.yaml manifests --fix
+    """  # noqa: D301 (\b keeps the table as it is)
+    if statistics and form not in (LintFormat.TEXT, LintFormat.JSON):
+        raise typer.BadParameter(f"--statistics is written as text or json, not {form}")
+    from cli.linting import Lint, Stdin, checked_files, mended_files, show_all
+
+    stdin = "-" in (paths or ()) or (stdin_filename is not None and not paths)
+    asked = Lint(
+        [path for path in paths or () if path != "-"],
+        Stdin(stdin_filename or "<stdin>") if stdin else None,
+        overlay or [],
+        _selection(select or (), ignore or ()),
+    )
+    mend = fix or diff
+    found = mended_files(asked, write=not diff) if mend else checked_files(asked)
+    show_all(found, form.value, statistics, to_stderr=diff or (mend and stdin))
+    raise typer.Exit(_exit_code(found, diff))
+
+
+def _selection(select: Sequence[str], ignore: Sequence[str]) -> Selection:
+    """The rules that are looked at.
+
+    Raises:
+        UnknownRuleError: no rule has a code that begins so.
     """
-    from cli.terminal import complain, places, show, show_json
-    from selector.report.findings import finding_lines, findings_json, summary_line
-    from selector.resources import DEFAULT_MANIFEST, resource
+    from selector.lint.catalogue import selected
+    from selector.lint.running import Selection
+
+    chosen, left_out = (
+        [code.strip() for said in one for code in said.split(",") if code.strip()]
+        for one in (select, ignore)
+    )
+    return Selection(selected(chosen) if select else None, selected(left_out))
+
+
+def _exit_code(found: Found, diff: bool) -> Exit:
     from selector.values import Severity
 
-    documents: list[Document] = []
-    texts: dict[str, str] = {}
-    unreadable = 0
-    for path in paths or [str(resource(DEFAULT_MANIFEST))]:
-        try:
-            documents.append(_checked(path, overlay or [], texts))
-        except OSError as error:
-            complain(_unreadable(error, path))
-            unreadable += 1
-    findings = sorted(finding for document in documents for finding in document.findings)
-    if form is LintFormat.JSON:
-        show_json(findings_json(findings))
-    elif documents:
-        where = places(*texts)
-        names = [where.file(document.file) for document in documents]
-        show([*finding_lines(findings, texts, where), summary_line(findings, names)], whole=True)
-    if unreadable:
-        raise typer.Exit(Exit.USAGE)
-    if any(finding.severity is Severity.ERROR for finding in findings):
-        raise typer.Exit(Exit.FINDINGS)
-
-
-def _unreadable(error: OSError, path: str) -> str:
-    """What is wrong with a file: for a manifest that is none, which one may be meant."""
-    from selector.loading import not_found
-
-    named = error.filename or path
-    if isinstance(error, FileNotFoundError) and named == path:
-        return str(not_found(path))
-    return f"{named}: {(error.strerror or str(error)).lower()}"
-
-
-def _checked(path: str, overlays: list[str], texts: dict[str, str]) -> Document:
-    """The document at a path with the overlays applied, with all its findings.
-
-    The texts that were read are put into ``texts``, by file.
-    """
-    from selector.document import LIMITS, read_document, read_text
-    from selector.loading import read
-    from selector.overlay import apply_overlay
-    from selector.resources import manifest_path
-
-    if path == "-":
-        data = sys.stdin.buffer.read(LIMITS.size_bytes + 1) if sys.stdin else b""
-        document = read_text(data, "<stdin>")
-    else:
-        document = read_document(manifest_path(path))
-    texts[document.file] = document.text
-    for overlay in overlays:
-        change = read_document(Path(overlay))
-        texts[change.file] = change.text
-        document = apply_overlay(document, change)
-    return read(document)[1]
+    if found.troubles:
+        return Exit.USAGE
+    findings = (finding for one in found.checked for finding in one.findings)
+    if any(finding.severity is not Severity.NOTE for finding in findings):
+        return Exit.FINDINGS
+    return Exit.FINDINGS if diff and any(one.fixed for one in found.checked) else Exit.FINE

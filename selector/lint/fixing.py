@@ -12,7 +12,7 @@ from selector.lint.lines import lines_of
 from selector.lint.running import ALL, Selection, lint
 from selector.values import Finding, Severity
 
-__all__ = ["Mended", "fixable", "mend"]
+__all__ = ["Mended", "has_fix", "mend"]
 
 _ROUNDS = 100
 """A round mends all that can be mended at once; more than a few are needed only for clashes."""
@@ -89,9 +89,9 @@ def mend(
     return Mended(dict(state.sources), max(fixed, 0), state.documents, state.findings)
 
 
-def fixable(findings: Sequence[Finding], documents: Sequence[Document]) -> int:
-    """How many of some findings have a safe fix."""
-    return sum(bool(_edits(finding, documents)) for finding in findings)
+def has_fix(finding: Finding, documents: Sequence[Document]) -> bool:
+    """Whether it is safe to mend what a finding is about."""
+    return bool(_edits(finding, documents))
 
 
 def _look(sources: Sources, selection: Selection) -> _State:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from selector.lint.lines import lines_of
 from selector.report.data import to_json
-from selector.report.text import BLANK, Line, Piece, Style, bad, faint, line, strong, visible, warn
+from selector.report.text import BLANK, Line, Piece, Style, faint, good, line, strong, visible
 from selector.report.wording import Places, counted
 from selector.values import Finding, Severity
 
-__all__ = ["finding_lines", "findings_json", "summary_line"]
+__all__ = ["counts_json", "counts_lines", "finding_lines", "findings_json", "summary_lines"]
 
 _WIDEST = 100
 _STYLES = {Severity.ERROR: Style.BAD, Severity.WARNING: Style.WARN, Severity.NOTE: Style.FAINT}
@@ -33,7 +35,7 @@ def finding_lines(
         texts: file → its text, where it could be read.
         places: how files are named.
     """
-    sources = {file: text.split("\n") for file, text in texts.items() if text}
+    sources = {file: lines_of(text) for file, text in texts.items() if text}
     lines: list[Line] = []
     for finding in findings:
         lines += [*_finding(finding, sources.get(finding.file, []), places), BLANK]
@@ -63,7 +65,7 @@ def _finding(finding: Finding, source: Sequence[str], places: Places) -> list[Li
 
 def _excerpt(text: str, column: int) -> tuple[str, int]:
     """The part of a line around a column, and the width of what stands before that column."""
-    text = text.rstrip("\r").replace("\t", " ")
+    text = text.rstrip("\r\n\x85\u2028\u2029").replace("\t", " ")
     at = min(max(column - 1, 0), len(text))
     start = 0 if at < _WIDEST - 20 else at - _WIDEST // 2
     before, after = visible(text[start:at]), visible(text[at : start + _WIDEST])
@@ -78,15 +80,45 @@ def _columns(text: str) -> int:
     return len(text) + wide - sum(unicodedata.combining(c) > 0 for c in text)
 
 
-def summary_line(findings: Sequence[Finding], files: Sequence[str]) -> Line:
-    """How many problems there are, and in what: ``Found 2 problems in 3 files.``."""
-    where = files[0] if len(files) == 1 else counted(len(files), "file")
+def summary_lines(
+    findings: Sequence[Finding], files: Sequence[str], fixable: int = 0, fixed: int = 0
+) -> list[Line]:
+    """How many findings there are, and in what: ``Found 2 errors and 1 note in 3 files.``.
+
+    Args:
+        findings: all.
+        files: that were checked.
+        fixable: how many of the findings have a safe fix.
+        fixed: how many others were mended.
+    """
+    lines = [line("Mended ", good(counted(fixed, "finding")), ".")] if fixed else []
     if not findings:
-        return line(f"No problems in {where}.")
-    errors = sum(f.severity is Severity.ERROR for f in findings)
-    others = len(findings) - errors
-    words: list[str | Piece] = [bad(counted(errors, "problem"))] if errors else []
-    if others:
-        words += [" and "] if errors else []
-        words.append(warn(counted(others, "remark")))
-    return line("Found ", *words, f" in {counted(len(files), 'file')}.")
+        where = files[0] if len(files) == 1 else counted(len(files), "file")
+        return [*lines, line(f"No problems in {where}.")]
+    words: list[str | Piece] = []
+    kinds = [s for s in Severity if any(f.severity is s for f in findings)]
+    for number, severity in enumerate(kinds):
+        words.append(("", " and " if number == len(kinds) - 1 else ", ")[number > 0])
+        count = sum(f.severity is severity for f in findings)
+        words.append(Piece(counted(count, severity), _STYLES[severity]))
+    lines.append(line("Found ", *words, f" in {counted(len(files), 'file')}."))
+    if fixable:
+        lines.append(line(f"{counted(fixable, 'finding')} can be mended with --fix."))
+    return lines
+
+
+def counts_json(findings: Sequence[Finding], name_of: Callable[[str], str]) -> list[dict[str, Any]]:
+    """How many findings each rule has, the most first."""
+    found = Counter(finding.code for finding in findings)
+    ordered = sorted(found.items(), key=lambda pair: (-pair[1], pair[0]))
+    return [{"code": code, "count": count, "name": name_of(code)} for code, count in ordered]
+
+
+def counts_lines(findings: Sequence[Finding], name_of: Callable[[str], str]) -> list[Line]:
+    """How many findings each rule has, as a table."""
+    counted_ = counts_json(findings, name_of)
+    wide = max((len(f"{row['count']:,}") for row in counted_), default=0)
+    return [
+        line(f"{row['count']:>{wide},}  ", strong(row["code"]), f"  {row['name']}")
+        for row in counted_
+    ]

@@ -9,7 +9,7 @@ from selector.report.answer import answer_lines
 from selector.report.entries import entry_json, entry_lines
 from selector.report.explanation import explain, explanation_json, explanation_lines
 from selector.report.failure import failure_words
-from selector.report.findings import finding_lines, summary_line
+from selector.report.findings import finding_lines, summary_lines
 from selector.report.text import (
     GLUE,
     bad,
@@ -213,14 +213,18 @@ def test_numbers_in_words() -> None:
     assert [listed(["a", "b", "c"][:n]) for n in range(4)] == ["", "a", "a or b", "a, b or c"]
 
 
-def test_findings_that_are_only_remarks() -> None:
+def test_findings_are_counted_by_how_bad_they_are() -> None:
     note = Finding("a.yaml", 7, 3, "CAP099", Severity.NOTE, "it is odd", "")
     shown = paint(finding_lines([note], {"a.yaml": "one line"}, Places()))
     assert shown == "a.yaml:7:3: CAP099 note: it is odd\n\n"
-    assert paint([summary_line([note], ["a.yaml"])]) == "Found 1 remark in 1 file.\n"
+    assert paint(summary_lines([note], ["a.yaml"])) == "Found 1 note in 1 file.\n"
     error = Finding("a.yaml", 1, 1, "CAP001", Severity.ERROR, "it is wrong", "")
-    shown = paint([summary_line([note, error], ["a.yaml", "b.yaml"])])
-    assert shown == "Found 1 problem and 1 remark in 2 files.\n"
+    shown = paint(summary_lines([note, error, note], ["a.yaml", "b.yaml"]))
+    assert shown == "Found 1 error and 2 notes in 2 files.\n"
+    shown = paint(summary_lines([], ["a.yaml", "b.yaml"], fixed=3))
+    assert shown == "Mended 3 findings.\nNo problems in 2 files.\n"
+    shown = paint(summary_lines([error], ["a.yaml"], fixable=1))
+    assert shown == "Found 1 error in 1 file.\n1 finding can be mended with --fix.\n"
 
 
 # -- what would have to change -------------------------------------------------------------------
