@@ -7,7 +7,7 @@ instead, and the answer says so.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Set
 from random import Random
 from types import MappingProxyType
 
@@ -219,9 +219,9 @@ class _Comparer:
     def __init__(self, old: Manifest, new: Manifest, limits: Limits) -> None:
         self.stated = stated_changes(old, new)
         self._watched = {*self.stated.paths, *_lending(old), *_lending(new)}
-        watched = sorted(self._watched)
         self._plans = (Plan(old), Plan(new))
-        whens = (*tests_of_tails(old, watched), *tests_of_tails(new, watched))
+        told = (tests_of_tails(one, _beside(one, self._watched)) for one in (old, new))
+        whens = [when for whens in told for when in whens]
         self.space = Space((old, new), whens, [plan.rules for plan in self._plans])
         self.limits = limits
         self._left = limits.nodes
@@ -406,6 +406,13 @@ class _Comparer:
                 return None
             found.append(self._decide(index, one, mask))
         return tuple(found)
+
+
+def _beside(manifest: Manifest, names: Set[str]) -> list[str]:
+    """Entries, and those that may run one phase of a layer while they run the other."""
+    entries = manifest.entries
+    kinds = {(entries[name].mla, entries[name].sparse) for name in names if name in entries}
+    return [name for name, entry in entries.items() if (entry.mla, entry.sparse) in kinds]
 
 
 def _lending(manifest: Manifest) -> Iterator[str]:

@@ -115,11 +115,13 @@ class Paths:
             found[measure.name] = others if measure in others else (*others, measure)
         return found
 
-    def _all_classes(self, rules: Iterable[Rules]) -> dict[str, tuple[Domain, ...]]:
+    def _all_classes(self, rules: Sequence[Rules]) -> dict[str, tuple[Domain, ...]]:
         """The classes of all fields; those of lengths are told apart by all pairs of backends."""
         sets: dict[str, list[Domain]] = {}
+        away = {*self.space.classes, *(name for one in rules for name in one.derive)}
+        away -= {*self._requests, *self._bounds}
         for name, values in (pair for one in rules for pair in sets_in(one)):
-            if name in self._requests or name in self._bounds:
+            if name not in away:
                 sets.setdefault(name, []).append(values)
         classes = {
             name: found

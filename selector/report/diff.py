@@ -160,7 +160,7 @@ def _path_groups(
 
     A region has its words, how many of its questions change, and a command.
     """
-    regions = change.regions[: diff.limit]
+    regions = change.regions[: max(diff.limit, 1)]
     if not regions:
         shown = diff.shown_path(change)
         places = [("", "", _example(shown, at)[1])]
@@ -308,7 +308,7 @@ def _path_lines(diff: Diff, at: Places) -> Iterator[Line]:
             if words:
                 yield line("      ", good(count), "   ", words, hang=8)
             yield _command_line(command)
-        if (left := len(change.regions) - diff.limit) > 0:
+        if (left := len(change.regions) - max(diff.limit, 1)) > 0:
             yield line("    ", faint(f"and {counted(left, 'smaller region')}"))
     if (more := len(diff.found.paths) - max(diff.limit, 1)) > 0:
         yield line("  ", faint(f"and {counted(more, 'smaller change')}"))

@@ -296,7 +296,9 @@ def _witness_json(shown: Shown | None) -> dict[str, Any] | None:
 
 
 def _path_json(diff: Diff, change: PathChange, in_full: bool) -> dict[str, Any]:
-    places = [(region, diff.shown_path(change, region)) for region in change.regions[: diff.limit]]
+    places = [
+        (region, diff.shown_path(change, region)) for region in change.regions[: max(diff.limit, 1)]
+    ]
     first = places[0][1] if places else diff.shown_path(change)
     old, new = ([], []) if first is None else map(path_positions, first.answers)
     return {

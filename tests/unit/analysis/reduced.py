@@ -87,24 +87,29 @@ def invariant(random: Random, number: int, names: list[str]) -> Tree:
 
 def reduced(seed: int) -> Selector:
     """A manifest drawn with a seed: three entries, two lists, and six promises."""
+    return Selector.loads(json.dumps(tree(seed)), "reduced.yaml")
+
+
+def tree(seed: int) -> Tree:
+    """The same before it is read."""
     random = Random(seed)
     names = ["one", "two", "three"]
-    tree: Tree = {"attnsel": 1, "name": "reduced", "version": "1"}
-    tree["facts"] = {"probe": {"type": "boolean", "description": "A switch."}}
+    made: Tree = {"attnsel": 1, "name": "reduced", "version": "1"}
+    made["facts"] = {"probe": {"type": "boolean", "description": "A switch."}}
     rules = [{"when": {"dtype": ["float16"], "head_size": {"max": 100}}, "value": "x_"}]
-    tree["derive"] = {"grade": {"first_match": [*rules, {"value": "y_"}]}}
-    tree["backends"] = [entry(random, name) for name in names]
+    made["derive"] = {"grade": {"first_match": [*rules, {"value": "y_"}]}}
+    made["backends"] = [entry(random, name) for name in names]
     lists = [{"when": condition(random, 1), "order": random.sample(names, random.randint(1, 3))}]
     lists += [{"order": random.sample(names, random.randint(2, 3))}]
-    tree["priorities"] = [{**one, "reason": "Drawn."} for one in lists]
+    made["priorities"] = [{**one, "reason": "Drawn."} for one in lists]
     if random.random() < 0.6:
         same = random.choice((["backend"], ["kv_layout"]))
-        tree["joint"] = [{"when": condition(random, 1), "same": same, "reason": "One cache."}]
+        made["joint"] = [{"when": condition(random, 1), "same": same, "reason": "One cache."}]
     if random.random() < 0.5:
         rule = {"when": {"dtype": ["bfloat16"]}, "require": {"sink": False}}
-        tree["space"] = [{**rule, "reason": "There is none."}]
-    tree["invariants"] = [invariant(random, number, names) for number in range(6)]
-    return Selector.loads(json.dumps(tree), "reduced.yaml")
+        made["space"] = [{**rule, "reason": "There is none."}]
+    made["invariants"] = [invariant(random, number, names) for number in range(6)]
+    return made
 
 
 def every_question(
