@@ -6,9 +6,7 @@ import re
 
 __all__ = ["lines_of"]
 
-_LINE = re.compile(
-    "[^\r\n\x85\u2028\u2029]*(?:\r\n|[\r\n\x85\u2028\u2029])|[^\r\n\x85\u2028\u2029]+$"
-)
+_LINE = re.compile("[^\r\n]*(?:\r\n|[\r\n])|[^\r\n]+$")
 
 
 def lines_of(text: str) -> list[str]:

@@ -25,7 +25,7 @@ __all__ = ["Comment", "comments", "without_suppressed"]
 _BEGIN = r"#[ \t]*attnsel\b"
 _MARK = re.compile(
     _BEGIN + r"[ \t]*(?P<colon>:?)[ \t]*(?P<how>[\w-]*)[ \t]*"
-    r"(?:\[(?P<codes>[^\]]*)\])?(?P<why>.*?)(?=" + _BEGIN + r"|[\r\n\x85\u2028\u2029]|$)",
+    r"(?:\[(?P<codes>[^\]]*)\])?(?P<why>.*?)(?=" + _BEGIN + r"|[\r\n]|$)",
     re.IGNORECASE,
 )
 _CODE = re.compile(r"CAP[0-9]", re.IGNORECASE)

@@ -65,7 +65,7 @@ def _finding(finding: Finding, source: Sequence[str], places: Places) -> list[Li
 
 def _excerpt(text: str, column: int) -> tuple[str, int]:
     """The part of a line around a column, and the width of what stands before that column."""
-    text = text.rstrip("\r\n\x85\u2028\u2029").replace("\t", " ")
+    text = text.rstrip("\r\n").replace("\t", " ")
     at = min(max(column - 1, 0), len(text))
     start = 0 if at < _WIDEST - 20 else at - _WIDEST // 2
     before, after = visible(text[start:at]), visible(text[at : start + _WIDEST])

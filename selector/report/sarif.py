@@ -62,7 +62,7 @@ def sarif_log(
         "tool": {"driver": driver},
         "invocations": [invocation],
         "columnKind": "utf16CodeUnits",
-        "newlineSequences": ["\r\n", "\n", "\r", "\x85", "\u2028", "\u2029"],
+        "newlineSequences": ["\r\n", "\n", "\r"],
         "results": results,
     }
     return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
