@@ -77,6 +77,7 @@ class Asked:
         self.dense = dense
         self.given = given
         self._free = policy == _FREE
+        self._again = False
         self._emptied = compiled.emptied
         self._cells: dict[tuple[Form, int, bool], Cell] = {}
         self._alike: dict[object, Columns] = {}
@@ -123,7 +124,9 @@ class Asked:
             return self._mixed(requests)
         known = first.query_len or first.seq_len or 1
         lengths = (first.query_len or known, first.seq_len or known)
-        if (choice := self.places(form)) is not None:
+        if form.unknown and not self._again:
+            self._again = True  # to find places costs an answer, which one length does not repay
+        elif (choice := self.places(form)) is not None:
             cell = self.cell(form, choice.place(*lengths), *lengths, reasons)
             places = self.places_in(cell, form)
             if places is not None:
@@ -219,6 +222,8 @@ class Asked:
         """
         if not form.unknown:
             return self.compiled.places_of_choice(self._question)
+        if form.unknown == 3:
+            return self.compiled.anywhere
         return self.compiled.places_of_known(self._question, self._possible, form)
 
     def cell(self, form: Form, place: int, query_len: int, seq_len: int, reasons: bool) -> Cell:
