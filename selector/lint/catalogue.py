@@ -16,8 +16,8 @@ from selector.lint import rules as _modules
 from selector.values import Finding, Severity
 
 if TYPE_CHECKING:
-    from selector.document import Document
     from selector.lint.context import Context
+    from selector.lint.page import Page
 
 __all__ = ["Edit", "Rule", "codes", "find_rule", "rules", "selected"]
 
@@ -40,8 +40,8 @@ class Edit(msgspec.Struct, frozen=True, order=True):
     text: str
 
 
-Fix = Callable[[Finding, "Document"], Sequence[Edit]]
-"""A finding and the document of its file → the edits that mend it; none where that is not safe."""
+Fix = Callable[[Finding, "Page"], Sequence[Edit]]
+"""A finding and the page that it is on → the edits that mend it; none where that is not safe."""
 
 
 class Rule(msgspec.Struct, frozen=True):

@@ -9,10 +9,11 @@ import msgspec
 from selector.document import Document, read_text
 from selector.lint.catalogue import Edit, codes, find_rule
 from selector.lint.lines import lines_of
+from selector.lint.page import Page
 from selector.lint.running import ALL, Selection, lint
 from selector.values import Finding, Severity
 
-__all__ = ["Mended", "has_fix", "mend"]
+__all__ = ["Mended", "fixable", "mend"]
 
 _ROUNDS = 100
 """A round mends all that can be mended at once; more than a few are needed only for clashes."""
@@ -67,13 +68,14 @@ def mend(
     state, fixed = _look(tuple(sources), selection), 0
     refused: set[Finding] = set()
     for _ in range(_ROUNDS):
+        pages = _pages(state.documents)
         proposed = {
             finding: edits
             for finding in state.findings
             if finding.file not in keep
             and finding not in refused
             and selection.takes(finding.code)
-            and (edits := _edits(finding, state.documents))
+            and (edits := _edits(finding, pages))
         }
         if not proposed:
             break
@@ -84,14 +86,19 @@ def mend(
         if better is None:
             refused.add(min(proposed))
             continue
-        fixed += len(state.findings) - len(better.findings)
-        state = better
-    return Mended(dict(state.sources), max(fixed, 0), state.documents, state.findings)
+        state = better[0]
+        fixed += better[1]
+    return Mended(dict(state.sources), fixed, state.documents, state.findings)
 
 
-def has_fix(finding: Finding, documents: Sequence[Document]) -> bool:
-    """Whether it is safe to mend what a finding is about."""
-    return bool(_edits(finding, documents))
+def fixable(findings: Sequence[Finding], documents: Sequence[Document]) -> list[Finding]:
+    """Those of some findings about documents that are safe to mend."""
+    pages = _pages(documents)
+    return [finding for finding in findings if _edits(finding, pages)]
+
+
+def _pages(documents: Sequence[Document]) -> dict[str, Page]:
+    return {document.file: Page(document) for document in reversed(documents)}
 
 
 def _look(sources: Sources, selection: Selection) -> _State:
@@ -100,35 +107,42 @@ def _look(sources: Sources, selection: Selection) -> _State:
     return _State(sources, documents, findings)
 
 
-def _edits(finding: Finding, documents: Sequence[Document]) -> Sequence[Edit]:
+def _edits(finding: Finding, pages: Mapping[str, Page]) -> Sequence[Edit]:
     if finding.code not in codes() or (fix := find_rule(finding.code).fix) is None:
         return ()
-    document = next((one for one in documents if one.file == finding.file), None)
-    return fix(finding, document) if document is not None else ()
+    page = pages.get(finding.file)
+    return fix(finding, page) if page is not None and page.document.text else ()
 
 
 def _better(
     state: _State, proposed: Mapping[Finding, Sequence[Edit]], selection: Selection
-) -> _State | None:
-    """The files with edits made, if they then read better."""
-    changed = []
+) -> tuple[_State, int] | None:
+    """The files with edits made, if they then read better, and how many findings they mend."""
+    changed, made = [], 0
     for name, data in state.sources:
-        edits = [edits for finding, edits in proposed.items() if finding.file == name]
-        changed.append((name, _edited(data, edits) if edits else data))
-    if tuple(changed) == state.sources:
-        return None
+        groups = [edits for finding, edits in proposed.items() if finding.file == name]
+        taken, count = _apart(groups)
+        made += count
+        changed.append((name, _edited(data, taken) if taken else data))
     after = _look(tuple(changed), selection)
-    return after if after.worth > state.worth else None
+    return (after, made) if after.worth > state.worth else None
 
 
-def _edited(data: bytes, groups: Sequence[Sequence[Edit]]) -> bytes:
-    """A file with edits made; of those that touch each other, only the first."""
-    lines = lines_of(data.decode("utf-8"))
+def _apart(groups: Sequence[Sequence[Edit]]) -> tuple[list[Edit], int]:
+    """Edits of which none touches another, of the first groups, and of how many groups."""
     taken: list[Edit] = []
+    count = 0
     for group in sorted(map(list, groups)):
         if not any(_clash(one, other) for one in group for other in taken):
             taken += group
-    for edit in sorted(taken, reverse=True):
+            count += 1
+    return taken, count
+
+
+def _edited(data: bytes, edits: Sequence[Edit]) -> bytes:
+    """A file with edits made; none touches another."""
+    lines = lines_of(data.decode("utf-8"))
+    for edit in sorted(edits, reverse=True):
         # the mark before the text counts in no position
         marked = edit.line == 1 and lines[0].startswith("\ufeff")
         begin, end = (at - 1 + marked for at in (edit.start, edit.end))

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from selector.document import Document, read_bytes, read_document, read_text
-from selector.lint.fixing import has_fix
+from selector.lint.fixing import fixable
 from selector.lint.running import Selection, lint
 from selector.loading import not_found
 from selector.values import Finding
@@ -89,7 +89,7 @@ def checked(findings: Sequence[Finding], documents: Sequence[Document], fixed: i
     """What is wrong with a file, the first of some documents; the others are its overlays."""
     about = {finding.file for finding in findings}
     texts = {one.file: one.text for one in documents if one.file in about}
-    safe = tuple(finding for finding in findings if has_fix(finding, documents))
+    safe = tuple(fixable(findings, documents))
     return Checked(documents[0].file, tuple(findings), texts, safe, fixed)
 
 

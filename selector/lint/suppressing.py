@@ -198,5 +198,5 @@ def _malformed(comment: Comment, idle: list[tuple[str, int]]) -> Iterator[Findin
             yield rule.finding(at, f'no rule has the code "{one_line(code)}"', hint)
         elif code.startswith(_NEVER) and (code, column) in idle:
             yield rule.finding(at, f"{code} cannot be switched off", "correct what it finds")
-    if not comment.why:
+    if comment.named and not comment.why:
         yield rule.finding(comment.at, "a comment that says no reason", "say why behind it")
