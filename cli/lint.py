@@ -98,7 +98,13 @@ def lint(
     )
     mend = fix or diff
     found = mended_files(asked, write=not diff) if mend else checked_files(asked)
-    show_all(found, form.value, statistics, to_stderr=diff or (mend and stdin))
+    show_all(
+        found,
+        form.value,
+        statistics=statistics,
+        to_stderr=diff or (mend and stdin),
+        written=not diff,
+    )
     raise typer.Exit(_exit_code(found, diff))
 
 

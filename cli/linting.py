@@ -163,7 +163,7 @@ def _put(file: Path, data: bytes) -> None:
         part.unlink(missing_ok=True)
 
 
-def show_all(found: Found, form: str, statistics: bool, to_stderr: bool) -> None:
+def show_all(found: Found, form: str, *, statistics: bool, to_stderr: bool, written: bool) -> None:
     """Prints findings, and what could not be read.
 
     Args:
@@ -171,6 +171,7 @@ def show_all(found: Found, form: str, statistics: bool, to_stderr: bool) -> None
         form: ``text``, ``json``, ``github`` or ``sarif``.
         statistics: count the findings of each rule instead.
         to_stderr: standard output holds something else.
+        written: whether what is mended was written.
     """
     findings = sorted({finding for one in found.checked for finding in one.findings})
     with redirect_stdout(sys.stderr if to_stderr else sys.stdout):
@@ -179,7 +180,7 @@ def show_all(found: Found, form: str, statistics: bool, to_stderr: bool) -> None
         elif form == "json":
             _show_json(findings, statistics)
         elif found.checked:
-            _show_text(found, findings, form, statistics)
+            _show_text(found, findings, "counts" if statistics else form, written)
         sys.stdout.flush()
     for trouble in found.troubles:
         complain(trouble)
@@ -203,7 +204,7 @@ def _show_json(findings: Sequence[Finding], statistics: bool) -> None:
     show_json(counts_json(findings, _name_of) if statistics else findings_json(findings))
 
 
-def _show_text(found: Found, findings: Sequence[Finding], form: str, statistics: bool) -> None:
+def _show_text(found: Found, findings: Sequence[Finding], form: str, written: bool) -> None:
     from selector.report.findings import counts_lines, finding_lines, summary_lines
 
     where = places(*(one.file for one in found.checked), *_texts(found))
@@ -212,14 +213,14 @@ def _show_text(found: Found, findings: Sequence[Finding], form: str, statistics:
 
         sys.stdout.writelines(f"{line}\n" for line in workflow_commands(findings, where, _name_of))
         lines = []
-    elif statistics:
+    elif form == "counts":
         lines = counts_lines(findings, _name_of)
     else:
         lines = finding_lines(findings, _texts(found), where)
     files = [where.file(one.file) for one in found.checked]
     fixable = len({finding for one in found.checked for finding in one.fixable})
     fixed = sum(one.fixed for one in found.checked)
-    show([*lines, *summary_lines(findings, files, fixable, fixed)], whole=True)
+    show([*lines, *summary_lines(findings, files, fixable, fixed, written)], whole=True)
 
 
 def _texts(found: Found) -> dict[str, str]:

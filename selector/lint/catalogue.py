@@ -12,7 +12,6 @@ import msgspec
 
 from selector.errors import UnknownRuleError
 from selector.fields import close_matches, one_line
-from selector.lint import rules as _modules
 from selector.values import Finding, Severity
 
 if TYPE_CHECKING:
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
     from selector.lint.page import Page
 
 __all__ = ["Edit", "Rule", "codes", "find_rule", "rules", "selected"]
+
+_MODULES = "selector.lint.rules"
 
 Check = Callable[["Context"], Iterator[Finding]]
 
@@ -81,7 +82,7 @@ class Rule(msgspec.Struct, frozen=True):
 @cache
 def codes() -> dict[str, str]:
     """Every code and the module of its rule."""
-    names = sorted(module.name for module in pkgutil.iter_modules(_modules.__path__))
+    names = sorted(module.name for module in pkgutil.iter_modules(import_module(_MODULES).__path__))
     return {name.split("_", 1)[0].upper(): name for name in names}
 
 
@@ -96,7 +97,7 @@ def find_rule(code: str) -> Rule:
         near = close_matches(known, codes())
         hint = f"; did you mean {near[0]}?" if near else ""
         raise UnknownRuleError(f'no rule has the code "{one_line(code)}"{hint}')
-    rule: Rule = import_module(f"{_modules.__name__}.{codes()[known]}").RULE
+    rule: Rule = import_module(f"{_MODULES}.{codes()[known]}").RULE
     return rule
 
 

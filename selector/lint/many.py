@@ -85,12 +85,20 @@ def _check_file(path: Path, overlays: Sequence[str], selection: Selection) -> Ch
         return Checked(str(path), trouble=unreadable(error, str(path)))
 
 
-def checked(findings: Sequence[Finding], documents: Sequence[Document], fixed: int = 0) -> Checked:
-    """What is wrong with a file, the first of some documents; the others are its overlays."""
+def checked(
+    findings: Sequence[Finding], documents: Sequence[Document], fixed: int | None = None
+) -> Checked:
+    """What is wrong with a file, the first of some documents; the others are its overlays.
+
+    Args:
+        findings: about them.
+        documents: as they were read.
+        fixed: how many findings were mended; then what is left cannot be.
+    """
     about = {finding.file for finding in findings}
     texts = {one.file: one.text for one in documents if one.file in about}
-    safe = tuple(fixable(findings, documents))
-    return Checked(documents[0].file, tuple(findings), texts, safe, fixed)
+    safe = tuple(fixable(findings, documents)) if fixed is None else ()
+    return Checked(documents[0].file, tuple(findings), texts, safe, fixed or 0)
 
 
 def _cores() -> int:

@@ -81,7 +81,11 @@ def _columns(text: str) -> int:
 
 
 def summary_lines(
-    findings: Sequence[Finding], files: Sequence[str], fixable: int = 0, fixed: int = 0
+    findings: Sequence[Finding],
+    files: Sequence[str],
+    fixable: int = 0,
+    fixed: int = 0,
+    written: bool = True,
 ) -> list[Line]:
     """How many findings there are, and in what: ``Found 2 errors and 1 note in 3 files.``.
 
@@ -89,9 +93,11 @@ def summary_lines(
         findings: all.
         files: that were checked.
         fixable: how many of the findings have a safe fix.
-        fixed: how many others were mended.
+        fixed: how many others are mended.
+        written: whether what is mended was written.
     """
-    lines = [line("Mended ", good(counted(fixed, "finding")), ".")] if fixed else []
+    did = "Mended" if written else "Would mend"
+    lines = [line(f"{did} ", good(counted(fixed, "finding")), ".")] if fixed else []
     if not findings:
         where = files[0] if len(files) == 1 else counted(len(files), "file")
         return [*lines, line(f"No problems in {where}.")]
