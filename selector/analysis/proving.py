@@ -8,6 +8,7 @@ from functools import partial
 
 import msgspec
 
+from selector.analysis.bounds import upper_bound
 from selector.analysis.diagram import Decision, Outcome
 from selector.analysis.examples import Example, asked_in, example_of, is_eligible
 from selector.analysis.gaps import Rivals, Totals, accepted_by, rivals_of
@@ -27,8 +28,6 @@ LISTED = "no backend is chosen for an architecture that it does not list"
 
 _FIXED = frozenset({"mla", "sparse", "platform"})
 _TRIES = 6
-_SURE = 3.0
-"""When n questions are drawn and none breaks a promise, fewer than 3/n do, with 95 % confidence."""
 
 Breaks = Callable[[Decision], bool]
 Shows = Callable[[Resolution], bool]
@@ -121,7 +120,7 @@ class _Tally:
     def __init__(self, prover: _Prover, shows: Shows) -> None:
         self._prover = prover
         self._shows = shows
-        self._fewest = 0
+        self._bound = 0.0
         self._tries = _TRIES
         self.questions = self.broken = self.suspected = self.drawn = self.open = 0
         self.prefills: set[str | None] = set()
@@ -134,7 +133,8 @@ class _Tally:
     def look(self, part: Part, breaks: Breaks) -> None:
         """Counts the questions of one kind, and takes one that breaks the promise."""
         if part.drawn:
-            self._fewest = min(self._fewest or part.drawn, part.drawn)
+            seen = sum(n for (one,), n in part.total.items() if one is not None and breaks(one))
+            self._bound = max(self._bound, upper_bound(seen, part.drawn))
             self.drawn += part.drawn
         for (decision,), number in part.total.items():
             exactly = 0 if part.drawn else number
@@ -179,7 +179,6 @@ class _Tally:
             verdict = Verdict.REFUTED
         elif not self.exact or self.broken or self.suspected:
             verdict = Verdict.UNDECIDED
-        bound = min(1.0, _SURE / self._fewest) if self.drawn else None
         return Proof(
             name=name,
             reason=reason,
@@ -191,7 +190,7 @@ class _Tally:
             example=self.example,
             faults=tuple(faults),
             drawn=self.drawn,
-            bound=bound,
+            bound=self._bound if self.drawn else None,
             open=self.open,
         )
 
