@@ -13,8 +13,8 @@ from selector.lint.statements import Said, points_somewhere, sources
 from selector.values import Finding, Severity
 
 _PLACEHOLDERS = """
-todo tbd fixme xxx unknown none nil na n/a ? ?? ??? - -- . … ... code source sources docs doc
-documentation internet web me us somewhere here self obvious known
+todo tbd fixme xxx unknown none nil na n/a ? ?? ??? - -- . … ... docs documentation
+me us somewhere here self obvious known
 """
 _FILLERS = "a an the its see in read from my our this that"
 
@@ -58,10 +58,12 @@ def _can_be_found(text: str) -> bool:
 
 
 def _derived(tree: Mapping) -> Iterator[Finding]:
-    """Derived values that nobody says a source of, in a manifest that names none itself."""
+    """Derived values about devices without a source, in a manifest that names none itself."""
     derive = tree.get("derive", {})
     for name, raw in derive.items():
-        if "source" not in raw and not any("source" in rule for rule in raw["first_match"]):
+        rules = raw["first_match"]
+        of_devices = any("capability" in rule.get("when", {}) for rule in rules)
+        if of_devices and "source" not in raw and not any("source" in rule for rule in rules):
             yield RULE.finding(
                 derive.keys_at[name],
                 f"nothing says where {name} is read from",
@@ -74,10 +76,10 @@ RULE = Rule(
     name="claim-without-source",
     severity=Severity.WARNING,
     what=(
-        "A `source` that stands for none (`TODO`, `unknown`, `the code`), a source of an entry or "
-        "of a `claimed:` in which nothing can be looked up (no link, release, file, class or "
-        "function), or a derived value without a source in a manifest that has none itself. One "
-        "finding a statement: what entries share by an anchor is found once."
+        "A `source` that stands for none (`TODO`, `unknown`); a source of an entry or of a "
+        "`claimed:` in which nothing can be looked up (no link, release, file, class or function), "
+        "such as `the code`; or a derived value that asks for the device and has no source, in a "
+        "manifest that has none either. What entries share by an anchor is found once."
     ),
     why=(
         "A claim that cannot be looked up cannot be checked when its library changes, and nobody "
