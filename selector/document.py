@@ -10,14 +10,24 @@ number of nodes and alias expansion are bounded while reading.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from selector.anchors import Anchor, told_once
+from selector.scalars import (
+    Meaning,
+    cut,
+    lacks_space,
+    meaning_words,
+    meanings,
+    read_plain,
+    trap_of,
+)
+from selector.texts import HIDDEN, LIKE_A_SPACE, Flaw, decode, syntax_flaw
 from selector.values import Finding, Position, Severity
 
 __all__ = [
@@ -44,9 +54,6 @@ class Limits:
 
 
 LIMITS = Limits()
-
-_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x84\x86-\x9f\u202a-\u202e\u2066-\u2069]")
-"""What a quoted escape can hide in text: it would steer the terminal that shows it."""
 
 
 class Mapping(dict[str, Any]):
@@ -82,6 +89,7 @@ class Document:
     tree: Mapping | None = None
     text: str = ""
     findings: list[Finding] = field(default_factory=list)
+    anchors: list[Anchor] = field(default_factory=list)
 
     def report(
         self,
@@ -104,6 +112,15 @@ class Document:
             fix = "correct these and look again"
             finding = Finding(at.file, at.line, at.column, "CAP006", Severity.NOTE, message, fix)
         self.findings.append(finding)
+
+    def report_flaw(self, flaw: Flaw) -> None:
+        """Adds what is wrong with the text itself."""
+        at = Position(self.file, flaw.line, flaw.column)
+        self.report(flaw.code, at, flaw.message, flaw.fix, flaw.severity)
+
+    def settled(self) -> Document:
+        """The same with its findings in order, each told once though aliases repeat it."""
+        return replace(self, findings=sorted(told_once(self.findings, self.anchors)))
 
     def _is_trap(self, at: Position) -> bool:
         traps = (f for f in self.findings if f.code == "CAP005")
@@ -157,63 +174,24 @@ def read_text(data: bytes | str, file: str, limits: Limits = LIMITS) -> Document
     except _StopReadingError:
         document.tree = None
     except yaml.YAMLError as error:
-        _report_syntax(document, error, text)
+        document.report_flaw(syntax_flaw(error, text))
     document.findings.sort()
     return document
 
 
 def _decode(document: Document, raw: bytes, limits: Limits) -> str | None:
-    start = Position(document.file, 1, 1)
     if len(raw) > limits.size_bytes:
-        document.report(
-            "CAP006",
-            start,
-            f"file is larger than {limits.size_bytes:,} bytes",
-            "split it",
-        )
+        message = f"file is larger than {limits.size_bytes:,} bytes"
+        document.report("CAP006", Position(document.file, 1, 1), message, "split it")
         return None
-    if raw.startswith(b"\xef\xbb\xbf"):
-        document.report(
-            "CAP007", start, "file starts with a byte order mark", "save it as UTF-8 without BOM"
-        )
-        raw = raw[3:]
-    try:
-        text = raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        before = raw[: error.start].decode("utf-8", "replace")
-        at = _place(document.file, before)
-        seen = f"byte 0x{raw[error.start]:02x}"
-        document.report("CAP007", at, f"{seen} is not UTF-8", "save the file as UTF-8")
-        return None
-    if bad := re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ufffe\uffff]", text):
-        at = _place(document.file, text[: bad.start()])
-        message = f"control character U+{ord(bad[0]):04X} is not text"
-        document.report("CAP007", at, message, "remove it")
-        return None
+    text, flaws = decode(raw)
+    for flaw in flaws:
+        document.report_flaw(flaw)
     return text
 
 
-def _place(file: str, before: str) -> Position:
-    lines = before.split("\n")
-    return Position(file, len(lines), len(lines[-1]) + 1)
-
-
-def _report_syntax(document: Document, error: yaml.YAMLError, text: str) -> None:
-    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-    problem = str(getattr(error, "problem", None) or error).splitlines()[0]
-    fix = "correct the YAML here"
-    if getattr(error, "context", None) == "while scanning a simple key":
-        mark = error.context_mark  # type: ignore[attr-defined]  # the problem shows lines later
-        problem, fix = "key without a colon and a space", "write `key: value`"
-    line, column = (mark.line, mark.column) if mark else (0, 0)
-    lines = text.split("\n")
-    seen = lines[line] if line < len(lines) else ""
-    indent = seen[: len(seen) - len(seen.lstrip(" \t"))]
-    if "\t" in indent or seen[column : column + 1] == "\t" or re.search(r"\btab\b", problem):
-        column = indent.find("\t") if "\t" in indent else column
-        problem, fix = "tab used for indentation", "indent with spaces"
-    code = "CAP006" if "nesting depth" in problem else "CAP001"
-    document.report(code, Position(document.file, line + 1, column + 1), problem, fix)
+_LOST, _MERGE = object(), object()
+"""In place of a key that would take another one's place, and of a merge key."""
 
 
 class _StopReadingError(Exception):
@@ -226,9 +204,15 @@ class _Open:
 
     node: Mapping | Sequence
     anchor: str | None
-    key: str | None = None
+    key: Any = None
     key_at: Position | None = None
+    meant: dict[Meaning, tuple[str, Position]] = field(default_factory=dict)
     merges: list[tuple[Any, Position]] = field(default_factory=list)
+
+    @property
+    def awaits_key(self) -> bool:
+        """Whether the next scalar is a key."""
+        return isinstance(self.node, Mapping) and self.key_at is None
 
 
 class _Builder:
@@ -238,7 +222,7 @@ class _Builder:
         self.document = document
         self.limits = limits
         self.stack: list[_Open] = []
-        self.anchors: dict[str, Any] = {}
+        self.anchors: dict[str, Anchor] = {}
         self.nodes = 0
         self.expanded = 0
         self.root: Any = None
@@ -253,11 +237,17 @@ class _Builder:
             self.document.report("CAP001", start, "file is empty", "write a manifest")
             return None
         if not isinstance(self.root, Mapping):
-            self.document.report(
-                "CAP004", start, "the document is not a mapping", "start with `attnsel: 1`"
-            )
+            self._report_root(start)
             return None
         return self.root
+
+    def _report_root(self, start: Position) -> None:
+        if isinstance(self.root, str) and lacks_space(self.root):
+            message, fix = "key without a colon and a space", "write `key: value`"
+            self.document.report("CAP001", start, message, fix)
+        else:
+            message, fix = "the document is not a mapping", "start with `attnsel: 1`"
+            self.document.report("CAP004", start, message, fix)
 
     def _at(self, event: Any) -> Position:
         mark = event.start_mark
@@ -273,12 +263,13 @@ class _Builder:
         elif isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent):
             self._open(event)
         elif isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
-            self._close()
+            self._close(event)
         elif isinstance(event, yaml.ScalarEvent):
             self._count(event, 1)
             value = self._scalar(event)
             if event.anchor:
-                self.anchors[event.anchor] = value
+                known = event.value if value in (_LOST, _MERGE) else value
+                self._name(event.anchor, known, self._at(event), event)
             self._place_value(value, self._at(event))
         elif isinstance(event, yaml.AliasEvent):
             self._alias(event)
@@ -320,14 +311,21 @@ class _Builder:
         is_mapping = isinstance(event, yaml.MappingStartEvent)
         self.stack.append(_Open(Mapping(at) if is_mapping else Sequence(at), event.anchor))
 
-    def _close(self) -> None:
+    def _name(self, name: str, value: Any, start: Position, event: Any) -> None:
+        """Keeps what an anchor stands for; ``event`` is the one that ends it."""
+        end = (event.end_mark.line + 1, event.end_mark.column + 1)
+        whole = isinstance(value, Mapping | Sequence)
+        self.anchors[name] = Anchor(name, value, start, end, whole)
+        self.document.anchors.append(self.anchors[name])
+
+    def _close(self, event: Any) -> None:
         done = self.stack.pop()
         if isinstance(done.node, Mapping):
             for source, at in done.merges:
                 self._merge(done.node, source, at)
         done.node.size += sum(_size(c) for c in _children(done.node))
         if done.anchor:
-            self.anchors[done.anchor] = done.node
+            self._name(done.anchor, done.node, done.node.position, event)
         self._place_value(done.node, done.node.position)
 
     def _alias(self, event: Any) -> None:
@@ -340,10 +338,11 @@ class _Builder:
                 "CAP001", at, f"no anchor &{event.anchor} before this alias", "define it above"
             )
             raise _StopReadingError
-        node = self.anchors[event.anchor]
+        anchor = self.anchors[event.anchor]
+        anchor.uses.append(at)
+        node = anchor.value
         self._count(event, _size(node))
-        where = node.position if isinstance(node, Mapping | Sequence) else at
-        self._place_value(node, where)
+        self._place_value(node, node.position if anchor.whole else at)
 
     def _place_value(self, value: Any, at: Position) -> None:
         if not self.stack:
@@ -359,7 +358,11 @@ class _Builder:
             self._put(top, value, at)
             top.key = top.key_at = None
 
-    def _key(self, value: Any, at: Position) -> str | None:
+    def _key(self, value: Any, at: Position) -> Any:
+        if value is _MERGE:
+            return value
+        if value is _LOST:
+            return None
         if isinstance(value, str):
             return value
         if isinstance(value, int) and not isinstance(value, bool):
@@ -374,18 +377,18 @@ class _Builder:
         assert key_at is not None
         if key is None:
             return
-        if key == "<<":
+        if key is _MERGE:
             top.merges.append((value, at))
             return
         if key in node:
             first = node.keys_at[key].line
             self.document.report(
-                "CAP002", key_at, f'key "{_cut(key)}" is already given on line {first}', "keep one"
+                "CAP002", key_at, f'key "{cut(key)}" is already given on line {first}', "keep one"
             )
             return
         if value is None and ":" in key and " " not in key:
             self.document.report(
-                "CAP001", key_at, f'key "{_cut(key)}" has no value', "put a space after the colon"
+                "CAP001", key_at, f'key "{cut(key)}" has no value', "put a space after the colon"
             )
             return
         node[key] = value
@@ -408,28 +411,46 @@ class _Builder:
         if event.tag and event.tag != "!":
             tag = event.tag.replace("tag:yaml.org,2002:", "!!")
             self.document.report(
-                "CAP001", self._at(event), f"tag {_cut(tag)} is not read", "remove the tag"
+                "CAP001", self._at(event), f"tag {cut(tag)} is not read", "remove the tag"
             )
 
     def _scalar(self, event: Any) -> Any:
         self._refuse_tag(event)
         text: str = event.value
+        if unseen := HIDDEN.search(text):
+            message = f"control character U+{ord(unseen[0]):04X} is not text"
+            self.document.report("CAP007", self._at(event), message, "remove it")
+            return HIDDEN.sub("?", text)
+        if " " not in text and (odd := LIKE_A_SPACE.search(text)):
+            message = f"U+{ord(odd[0]):04X} looks like a space and is none"
+            self.document.report("CAP007", self._at(event), message, "remove it")
         if event.style:  # quoted or block text
-            if unseen := _UNSEEN.search(text):
-                message = f"control character U+{ord(unseen[0]):04X} is not text"
-                self.document.report("CAP007", self._at(event), message, "remove it")
-                return _UNSEEN.sub("?", text)
             return text
-        if text in ("", "~") or text.lower() == "null":
-            return None
-        if text.lower() in ("true", "false"):
-            return text.lower() == "true"
-        if _WHOLE.fullmatch(text):
-            return int(text)
-        if trap := _trap(text):
-            message, fix = trap
-            self.document.report("CAP005", self._at(event), message, fix)
-        return text
+        as_key = bool(self.stack) and self.stack[-1].awaits_key
+        if as_key and text == "<<":
+            return _MERGE
+        if as_key and self._meets(text, self._at(event)):
+            return _LOST
+        if trap := trap_of(text):
+            fix = f'write "{cut(text)}"' if as_key else trap.fix
+            self.document.report("CAP005", self._at(event), trap.seen, fix)
+        return read_plain(text)
+
+    def _meets(self, text: str, at: Position) -> bool:
+        """Reports a key that some YAML version takes for another one of the same mapping."""
+        known = self.stack[-1].meant
+        for meaning in meanings(text):
+            other, place = known.setdefault(meaning, (text, at))
+            if other == text:
+                continue
+            one, two = cut(other), cut(text)
+            message = (
+                f"keys {one} (line {place.line}) and {two} can both be read as "
+                f"{meaning_words(meaning)}, so one is lost"
+            )
+            self.document.report("CAP002", at, message, f'write "{one}" and "{two}"')
+            return True
+        return False
 
 
 def _size(node: Any) -> int:
@@ -443,46 +464,5 @@ def _children(node: Mapping | Sequence) -> Iterator[Any]:
     return iter(node.values() if isinstance(node, Mapping) else node)
 
 
-_WHOLE = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})")
-_SWITCHES = ("yes", "no", "on", "off", "y", "n")
-
-
-def _trap(text: str) -> tuple[str, str] | None:
-    """What is wrong with a plain scalar that YAML versions read differently, if anything."""
-    if text[0] not in "-+.0123456789" and text.lower() not in _SWITCHES:
-        return None  # nearly all of a manifest
-    shown = _cut(text)
-    quoted = f'write "{shown}"'
-    if text.lower() in _SWITCHES:
-        meant = "true" if text.lower() in ("yes", "on", "y") else "false"
-        return f"{shown} is a boolean in YAML 1.1 and text in 1.2", f'write {meant} or "{shown}"'
-    if re.fullmatch(r"[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9]*)?", text):
-        dotted = f'write "{text.replace(":", ".")}" or "{shown}"'
-        return f"{shown} is a base-60 number in YAML 1.1 and text in 1.2", dotted
-    if re.fullmatch(r"[-+]?0[0-9]{1,17}", text):
-        octal = int(text, 8) if re.fullmatch(r"[-+]?[0-7]+", text) else "text"
-        return f"{shown} is {octal} in YAML 1.1 and {int(text)} in 1.2", "drop the zero"
-    if re.fullmatch(r"[-+]?0[xob][0-9a-fA-F_]+", text) or re.fullmatch(
-        r"[-+]?[0-9][0-9_]*_[0-9_]*", text
-    ):
-        return f"{shown} is a number in some YAML versions only", "write it in plain decimal"
-    if re.fullmatch(r"[-+]?[0-9]{19,}", text):
-        return f"{shown} is too large a number", "no field is that large"
-    if re.fullmatch(r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)([eE][-+]?[0-9]+)?", text):
-        number = float(text)
-        as_read = f"the number {number:g}" if abs(number) < 1e15 else "a number"
-        return f"{shown} is read as {as_read}", quoted
-    if re.fullmatch(r"[-+]?\.(inf|nan)", text, re.IGNORECASE):
-        return f"{shown} is read as a number", quoted
-    if re.fullmatch(r"[0-9]{4}-[0-9][0-9]?-[0-9][0-9]?([Tt ].*)?", text):
-        return f"{shown} is a date in YAML 1.1 and text in 1.2", quoted
-    return None
-
-
 def _plain(value: Any) -> str:
-    return {True: "true", False: "false", None: "null"}.get(value, _cut(str(value)))
-
-
-def _cut(text: str) -> str:
-    flat = " ".join(text.split())
-    return flat if len(flat) <= 60 else flat[:57] + "…"
+    return {True: "true", False: "false", None: "null"}.get(value, cut(str(value)))

@@ -84,15 +84,14 @@ def loads(text: str | bytes, file: str = "manifest.yaml") -> Manifest:
 def read(document: Document) -> tuple[Manifest | None, Document]:
     """The manifest, when the document has no errors, and the document with its findings."""
     if document.tree is None:
-        return None, document
+        return None, document.settled()
     for fault in schema.check(document.tree, "manifest"):
         at = locate(document.tree, fault.path, fault.at_key)
         document.report(fault.code, at, fault.message, fault.fix)
         if document.full:  # faults are found one by one: looking for more costs time
             break
     manifest = None if document.broken else _Builder(document).manifest()
-    document.findings.sort()
-    return (None if document.broken else manifest), document
+    return (None if document.broken else manifest), document.settled()
 
 
 def _require(manifest: Manifest | None, document: Document) -> Manifest:

@@ -23,6 +23,7 @@ def apply_overlay(base: Document, overlay: Document) -> Document:
     The base's tree is not changed.
     """
     merged = Document(base.file, None, base.text, [*base.findings, *overlay.findings])
+    merged.anchors = [*base.anchors, *overlay.anchors]
     if base.tree is None or overlay.tree is None:
         return merged
     for tree, schema in ((base.tree, "manifest"), (overlay.tree, "overlay")):

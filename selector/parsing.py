@@ -25,6 +25,7 @@ from selector.fields import (
     parse_capability_set,
 )
 from selector.rules import Allowed, Bound, Constraint, FirstMatch, Rule, Test, When
+from selector.scalars import read_plain
 from selector.values import Code, Position
 
 __all__ = ["UNKNOWN", "Parser", "locate", "vocabulary_of"]
@@ -134,10 +135,20 @@ def _declared(section: str, name: str, raw: Mapping) -> Field:
 
 
 def _capability_meant(text: str) -> str:
+    if text.isdecimal() and len(text) < 3 and text.isascii():
+        return f'write "{int(text)}.0", or {int(text)}.x for the whole major'
     try:
-        return f'write "{capability_text(parse_capability(text))}"'
+        return f'write "{capability_text(parse_capability(text.replace(",", ".")))}"'
     except AttnselError:
         return "write one of these"
+
+
+def _is_quoted(text: str, kind: str) -> bool:
+    """Whether text would be a value of a field, were it not in quotes."""
+    meant = read_plain(text)
+    if isinstance(meant, bool):
+        return kind in ("boolean", "presence")
+    return isinstance(meant, int) and kind == "integer"
 
 
 class Parser:
@@ -415,4 +426,8 @@ class Parser:
         }[field.type]
         fix = f"did you mean {near[0]}?" if near else f"write {wants}"
         shown = str(raw).lower() if isinstance(raw, bool) else raw
+        if isinstance(raw, str) and not near and _is_quoted(raw, field.type):
+            shown, fix = f'"{raw}"', f"write {raw} without quotes"
+        if field.type == "capability":
+            fix = _capability_meant(str(raw))
         self.document.report("CAP011", at, f"{shown} is not a value of {field.name}", fix)

@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from functools import cache
+from itertools import islice
 from typing import Any, NamedTuple
 
 from selector.fields import close_matches
 from selector.resources import resource
+from selector.scalars import cut, lacks_space
 
 __all__ = ["Fault", "check", "load_schema"]
 
@@ -44,8 +46,81 @@ def _validator(name: str) -> Any:
 
 def check(instance: object, name: str) -> Iterator[Fault]:
     """Yields every mistake in ``instance`` against the schema called ``name``."""
-    for error in _validator(name).iter_errors(instance):
-        yield from _faults(error)
+    errors = list(islice(_validator(name).iter_errors(instance), _MOST_ERRORS))
+    told = [error for error in errors if not _is_conditional(error)]
+    misspelt = {
+        (*error.absolute_path, key)
+        for error in told
+        if error.validator == "additionalProperties"
+        for key in _meant(error)
+    }
+    places = {tuple(error.absolute_path) for error in told}
+    for error in errors:
+        if error.validator == "required" and (*error.absolute_path, _missing(error)) in misspelt:
+            continue
+        if not _is_conditional(error) or not _follows(tuple(error.absolute_path), places):
+            yield from _faults(error)
+
+
+def _is_conditional(error: Any) -> bool:
+    """Whether an error is one only because another value has been read."""
+    return "then" in error.absolute_schema_path
+
+
+def _follows(path: tuple[str | int, ...], places: set[tuple[str | int, ...]]) -> bool:
+    """Whether a conditional mistake only follows from one that stands at one of these places.
+
+    What stands there, or what the condition reads, is nothing that could be looked at.
+    """
+    entry = path[:2]
+    read = [entry + rest for rest in _READ] if entry[:1] == ("backends",) else []
+    within = {place[:-1] for place in places} if "capability" in path else set()
+    return path in places | within or bool(places.intersection(read))
+
+
+_READ = (
+    ("sparse",),
+    ("dense_prefill",),
+    ("phases",),
+    ("accepts",),
+    ("accepts", "capability"),
+)
+"""What the conditions of an entry read."""
+
+
+_MOST_TYPES = 3
+"""Where more are allowed, it is a predicate: naming them all would say nothing."""
+
+_SHORTEST = 2
+"""A key as short as this resembles too much."""
+
+_MOST_ERRORS = 1000
+"""How many mistakes are looked for: more are never shown."""
+
+
+def _missing(error: Any) -> str:
+    """The key that an error of ``required`` is about."""
+    missing = (str(key) for key in error.validator_value if key not in error.instance)
+    return next(key for key in missing if f"'{key}'" in error.message)
+
+
+def _unknown(error: Any) -> list[str]:
+    """The keys that an error of ``additionalProperties`` is about."""
+    return [key for key in error.instance if key not in error.schema.get("properties", {})]
+
+
+def _meant(error: Any) -> list[str]:
+    """The known keys that the unknown ones stand for."""
+    unknown = _unknown(error)
+    if len(unknown) == len(error.instance):
+        return list(error.schema.get("required", ()))  # no key is right: any may be meant
+    return [near[0] for key in unknown if (near := _near(key, error))]
+
+
+def _near(key: str, error: Any) -> list[str]:
+    """The known key that an unknown one is nearest to, if any is near."""
+    known = error.schema.get("properties", {})
+    return close_matches(key, known, 0.55) if len(key) > _SHORTEST else []
 
 
 _TYPES = {
@@ -69,10 +144,10 @@ def _faults(error: Any) -> Iterator[Fault]:
     if error.validator == "propertyNames" or "propertyNames" in error.schema_path:
         own = own or "is not a name that is allowed here"
         yield Fault(
-            (*path, error.instance), True, "CAP003", f'key "{_cut(error.instance)}" {own}', ""
+            (*path, error.instance), True, "CAP003", f'key "{cut(str(error.instance))}" {own}', ""
         )
         return
-    if own:
+    if own and not _is_mistyped(error, own):
         message, _, fix = own.partition("; ")
         if message[:3] == "is ":
             message = f"{_shown(error.instance)} {message}"
@@ -81,14 +156,18 @@ def _faults(error: Any) -> Iterator[Fault]:
     yield _worded(error, path)
 
 
+def _is_mistyped(error: Any, own: str) -> bool:
+    """Whether the schema's own words, of what is blank or within, are said of another type."""
+    blank = own[:8] == "is blank" and error.instance is not None
+    return error.validator == "type" and (blank or error.validator_value == "object")
+
+
 def _unknown_keys(error: Any, path: tuple[str | int, ...]) -> Iterator[Fault]:
-    known = list(error.schema.get("properties", {}))
-    for key in error.instance:
-        if key in known:
-            continue
-        near = close_matches(key, known, 0.55)
+    known = error.schema.get("properties", {})
+    for key in _unknown(error):
+        near = _near(key, error)
         fix = f"did you mean {near[0]}?" if near else f"known here: {', '.join(sorted(known))}"
-        yield Fault((*path, key), True, "CAP003", f'unknown key "{_cut(key)}"', fix)
+        yield Fault((*path, key), True, "CAP003", f'unknown key "{cut(key)}"', fix)
 
 
 def _worded(error: Any, path: tuple[str | int, ...]) -> Fault:
@@ -96,15 +175,19 @@ def _worded(error: Any, path: tuple[str | int, ...]) -> Fault:
     wanted = error.validator_value
     seen = _shown(error.instance)
     if what == "required":
-        missing = next(k for k in wanted if k not in error.instance and f"'{k}'" in error.message)
+        missing = _missing(error)
         about = error.schema.get("properties", {}).get(missing, {}).get("description", "")
         return Fault(
             path, False, "CAP008", f"`{missing}` is missing", f"add it: {about}".strip(": ")
         )
     if what == "type":
         kinds = [wanted] if isinstance(wanted, str) else wanted
+        if len(kinds) > _MOST_TYPES:
+            message = f"{seen} says no values"
+            return Fault(path, False, "CAP004", message, "list the values, or write any")
         allowed = " or ".join(_TYPES[k] for k in kinds)
-        return Fault(path, False, "CAP004", f"{seen} is not {allowed}", f"write {allowed}")
+        fix = _retyped(error.instance, kinds) or f"write {allowed}"
+        return Fault(path, False, "CAP004", f"{seen} is not {allowed}", fix)
     if what == "enum":
         listed = ", ".join(map(str, wanted))
         near = close_matches(str(error.instance), [str(w) for w in wanted])
@@ -121,7 +204,21 @@ def _worded(error: Any, path: tuple[str | int, ...]) -> Fault:
         "minLength": "is blank",
         "pattern": "is not spelled as expected",
     }
-    return Fault(path, False, "CAP004", f"{seen} {limits.get(what, f'breaks {what}')}", "")
+    fix = f"write at {'least' if what == 'minimum' else 'most'} {wanted}" if "imum" in what else ""
+    return Fault(path, False, "CAP004", f"{seen} {limits.get(what, f'breaks {what}')}", fix)
+
+
+def _retyped(value: object, kinds: list[str]) -> str:
+    """What to write where a value was meant for the type, and YAML reads another."""
+    if isinstance(value, str) and (sign := lacks_space(value)):
+        return f"put a space after the {sign}"
+    if isinstance(value, int | float) and not isinstance(value, bool) and "string" in kinds:
+        return f'write "{value}"'
+    if value in ("true", "false") and "boolean" in kinds:
+        return f"write {value} without quotes"
+    if isinstance(value, str) and value[:19].isdecimal() and "integer" in kinds:
+        return f"write {cut(value)} without quotes"
+    return ""
 
 
 def _shown(value: object) -> str:
@@ -130,10 +227,5 @@ def _shown(value: object) -> str:
     if isinstance(value, list):
         return "a list"
     if isinstance(value, str):
-        return f'"{_cut(value)}"'
+        return f'"{cut(value)}"'
     return "an empty value" if value is None else json.dumps(value)[:60]
-
-
-def _cut(text: object) -> str:
-    flat = " ".join(str(text).split())
-    return flat if len(flat) <= 60 else flat[:57] + "…"

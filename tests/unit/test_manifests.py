@@ -112,7 +112,10 @@ EXACT = (
         ("cap023-pin-flipped-on-12-x", f"10:20: {PIN}"),
         ("cap023-pin-flipped-on-text", f"10:20: {PIN}"),
         ("cap023-pin-flipped-behind-an-alias", f"12:20: {PIN}"),
-        ("cap023-pin-flipped-behind-a-merge-key", f"6:30: {PIN}"),
+        (
+            "cap023-pin-flipped-behind-a-merge-key",
+            f"6:30: {PIN}".replace("#51395);", "#51395) (&on_, used on line 12);"),
+        ),
         ("cap023-pin-flipped-with-accepts-merged", f"12:20: {PIN}"),
         ("cap024-capability-at-least", f"15:19: {EXACT}"),
         ("cap024-capability-at-least-listed", f"15:28: {EXACT}"),
@@ -163,7 +166,7 @@ EXACT = (
         ),
         (
             "cap005-base-60-capability",
-            "16:20: CAP005 9:0 is a base-60 number in YAML 1.1 and text in 1.2; "
+            "16:20: CAP005 9:0 is the base-60 number 540 in YAML 1.1 and text in 1.2; "
             'write "9.0" or "9:0"',
         ),
         (

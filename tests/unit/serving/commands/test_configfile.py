@@ -95,7 +95,7 @@ class TestReading:
         ("text", "words"),
         [
             (b"", "serve.yaml: empty"),
-            (b"a: 1\n b: 2", "serve.yaml:2:3: "),
+            (b"a: 1\n b: 2", "serve.yaml:2:2: "),
             (b"a: !!python/object:os.system x", "serve.yaml:1:4: tag"),
             (b"- 1", "serve.yaml:1:1: "),
             (b"a: 1\na: 2", "serve.yaml:2:1: "),
