@@ -1,11 +1,11 @@
-"""``make fuzz``: random commands and logs give an answer or a one-line error, and soon."""
+"""``make fuzz``: random commands, logs and manifests give an answer or one line, and soon."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 
-from tests.fuzz import commands, logs
+from tests.fuzz import commands, lint, logs
 from tests.fuzz.outcome import warm_up
 
 
@@ -14,9 +14,10 @@ def _main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="another one gives other cases")
     parser.add_argument("--commands", type=int, default=10_000, metavar="N")
     parser.add_argument("--logs", type=int, default=10_000, metavar="N")
+    parser.add_argument("--manifests", type=int, default=20_000, metavar="N")
     said = parser.parse_args()
+    failed = bool(said.manifests) and not lint.run(said.manifests, said.seed)
     warm_up()
-    failed = False
     for room, count in ((commands, said.commands), (logs, said.logs)):
         if count:
             tally = room.run(count, said.seed)
