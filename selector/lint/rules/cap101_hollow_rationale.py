@@ -27,9 +27,9 @@ def _check(context: Context) -> Iterator[Finding]:
     seen: dict[str, tuple[str, Said]] = {}
     for raw in context.tree["backends"]:
         for owner, said in _rationales(raw):
-            words = re.findall(r"[\w.'-]+", said.text.lower())
+            words = [w.strip(".'-") for w in re.findall(r"[\w.'-]+", said.text.lower())]
             shown = bool(owner.get("evidence") or raw.get("evidence") or raw.get("verified_on"))
-            if len([w for w in words if w.strip(".'-") not in empty]) < (1 if shown else _FEWEST):
+            if len([w for w in words if w not in empty]) < (1 if shown else _FEWEST):
                 yield RULE.finding(
                     said.at,
                     "`rationale` says only that it is off",
@@ -37,7 +37,7 @@ def _check(context: Context) -> Iterator[Finding]:
                 )
                 continue
             first, known = seen.setdefault(" ".join(words), (raw["name"], said))
-            if known.at != said.at:
+            if known.at != said.at and not _is_alias(context, said):
                 place = f"{known.at.file}:{known.at.line}"
                 yield RULE.finding(
                     said.at,
@@ -50,6 +50,12 @@ def _check(context: Context) -> Iterator[Finding]:
                     "`rationale` names nothing that can be looked up",
                     "give a link in `evidence`, or name the release, file, class or function",
                 )
+
+
+def _is_alias(context: Context, said: Said) -> bool:
+    """Whether the text stands elsewhere, and an alias repeats it here."""
+    line = context.texts[said.at.file].split("\n")[said.at.line - 1]
+    return line[said.at.column - 1 :].startswith("*")
 
 
 def _rationales(raw: Mapping) -> Iterator[tuple[Mapping, Said]]:

@@ -17,9 +17,10 @@ from selector.lint.statements import Said
 from selector.manifest import Entry
 from selector.values import Finding, Severity
 
+_LATER = r"after|beyond|above|past|(?:later|newer) than"
 _NAMED = re.compile(
-    r"(?P<name>[A-Za-z][A-Za-z0-9_.-]*?)"
-    r"(?:\s+(?:version|release))?\s*(?P<op>>=|>|==|~=|from|since|after)?\s*"
+    rf"(?:\b(?P<before>{_LATER})\s+)?(?P<name>[A-Za-z][A-Za-z0-9_.-]*?)"
+    rf"(?:\s+(?:version|release))?\s*(?P<op>>=|>|==|~=|from|since|{_LATER})?\s*"
     r"\bv?(?P<version>[0-9]{1,9}(?:\.[0-9]{1,9}){1,3}(?:(?:a|b|rc|\.post|\.dev)[0-9]+)?)(?![\w.]*x)"
 )
 _MOST = 2000  # characters of a text that are looked at
@@ -32,7 +33,7 @@ def _check(context: Context) -> Iterator[Finding]:
             waits = [w for w in _waits(said.text) if _plain(w[0]) in known]
             here = [(w, *known[_plain(w[0])]) for w in waits]
             arrived = [one for one in here if _reaches(one[1], one[0])]
-            if arrived and (len(arrived) == len(waits) or " or " in said.text):
+            if arrived and (len(arrived) == len(waits) or _has_choice(said.text)):
                 (name, later, wanted), version, where = arrived[0]
                 yield RULE.finding(
                     said.at,
@@ -50,8 +51,13 @@ def _revisits(raw: Mapping) -> Iterator[Said]:
 def _waits(text: str) -> Iterator[tuple[str, str, Version]]:
     """Every name with a version in a text: name, ``>`` where it must be later, version."""
     for match in _NAMED.finditer(text[:_MOST]):
-        later = match["op"] in (">", "after")
+        later = match["before"] or match["op"] not in (None, ">=", "==", "~=", "from", "since")
         yield match["name"], "> " if later else "", Version(match["version"])
+
+
+def _has_choice(text: str) -> bool:
+    """Whether one of several things is enough; "0.8 or later" is no choice."""
+    return re.search(r"\bor\b(?! (?:later|newer|above|higher))", text) is not None
 
 
 def _reaches(version: Version, wait: tuple[str, str, Version]) -> bool:
