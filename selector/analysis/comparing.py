@@ -36,6 +36,9 @@ __all__ = ["Change", "Comparison", "Drawn", "IncomparableError", "Limits", "Regi
 
 _SAME, _OPEN = "same", "open"
 _MANY = "there are too many to count"
+_DEFINED = "only the definition can decide them"
+_MOST_ALIKE = 50
+"""Questions of which only the definition knows, and that are asked for paths as well."""
 
 
 class IncomparableError(AttnselError, ValueError):
@@ -229,7 +232,8 @@ class _Comparer:
         self._share = limits.work // max(1, len(self._kinds))
         self._cuts: Cuts[Change] = Cuts(self.space, self.space.classes, limits.boxes, self._share)
         self._able = 0
-        self._open: list[tuple[KindOf, Net, int]] = []
+        self._open: list[_Place] = []
+        self._alike: list[tuple[Decision, Witness]] = []
         self._kept: dict[Pair, list[_Place]] = {}
 
     def compare(self) -> Comparison:
@@ -323,6 +327,10 @@ class _Comparer:
         self, found: Rerouted, left: Mapping[tuple[Pair, str], list[_Place]]
     ) -> Iterator[DrawnPaths]:
         """Draws layers that keep backends which may run them in another way."""
+        if self._alike:
+            said = [found.look(backends, asked) for backends, asked in self._alike]
+            of = sum(number for *_, number in self._open)
+            yield DrawnPaths(of, _DEFINED, len(said) - said.count(None), said.count(True))
         random = Random(0)
         each = self.limits.layers // max(1, len(left))
         for (backends, why), places in left.items():
@@ -369,7 +377,9 @@ class _Comparer:
                 if before != after:
                     changes[before, after] += 1
                     ones.setdefault((before, after), classes)
-        yield Drawn(total, "only the definition can decide them", number, changes, ones)
+                elif self._watched.intersection(before) and len(self._alike) < _MOST_ALIKE:
+                    self._alike.append((before, asked))
+        yield Drawn(total, _DEFINED, number, changes, ones)
 
     def _drawn_beyond(self, kinds: list[KindOf]) -> Iterator[Drawn]:
         """Yields what is drawn from the kinds of questions that are beyond the limit."""

@@ -33,7 +33,7 @@ from selector.report.differences import region_words
 from selector.values import Layer, Phase, Request
 from tests.laws.drawing import Choices, Tree, a_manifest, a_question, question, request
 
-from .turning import LONGEST, pair
+from .turning import LONGEST, pair, plain_entry
 
 Classes = Mapping[str, Domain]
 Cell = tuple[int, ...]
@@ -349,3 +349,26 @@ def test_beyond_the_limit_paths_are_drawn_and_not_called_the_same(
     found = compare(old, same)
     assert not found.is_different  # counted, so that it is known
     assert found.able_of_paths
+
+
+def test_paths_are_asked_for_too_where_only_the_definition_can_decide() -> None:
+    """Two backends that share a coerced cache type: no mask says whether they can."""
+
+    def manifest(threshold: int) -> Manifest:
+        coerce = [{"when": {"kv_cache_dtype": ["auto"]}, "value": "fp8"}, {"value": "same"}]
+        one = {**plain_entry("one", "decode"), "coerce": {"kv_cache_dtype": coerce}}
+        two = {**plain_entry("two", "prefill"), "coerce": {"kv_cache_dtype": coerce}}
+        one["decode_threshold"] = threshold
+        two["prefill_paths"] = [{"path": "mha", "reason": "The only way."}]
+        made = {"attnsel": 1, "name": "open", "version": "1", "backends": [one, two]}
+        made["priorities"] = [{"order": ["two", "one"], "reason": "Drawn."}]
+        made["joint"] = [{"same": ["kv_cache_dtype"], "reason": "One cache."}]
+        return Selector.loads(json.dumps(made)).manifest
+
+    found = compare(manifest(1), manifest(4))
+    assert [drawn.seen for drawn in found.drawn] == [0]
+    (drawn,) = found.drawn_paths
+    assert drawn.seen == drawn.number > 0
+    (change,) = found.paths
+    assert (change.before.phase, change.after.phase) == (Phase.PREFILL, Phase.DECODE)
+    assert found.path_witness(change) is not None

@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 from selector import Selector
+from selector.fields import BUILTIN
 from selector.manifest import Manifest
 
 from .reduced import condition, tree
@@ -56,6 +57,16 @@ def pair(seed: int) -> tuple[Manifest, Manifest]:
     texts = (json.dumps(one) for one in (old, new))
     first, second = (Selector.loads(text, "turned.yaml").manifest for text in texts)
     return first, second
+
+
+def plain_entry(name: str, phase: str) -> Tree:
+    """An entry that accepts every layer on 9.0, in one phase."""
+    core = ("dtype", "kv_cache_dtype", "head_size", "block_size", "attn_type")
+    features = [f.name for f in BUILTIN if f.role == "feature" and f.name not in ("mla", "sparse")]
+    accepts: Tree = {"platform": ["cuda"], "capability": ["9.0"]}
+    accepts |= dict.fromkeys((*core, *features), "any")
+    made: Tree = {"name": name, "source": "here", "mla": False, "sparse": False}
+    return {**made, "accepts": accepts, "phases": {phase: {}}}
 
 
 def _turn(random: Random, entry: Tree, derive: Tree) -> None:
