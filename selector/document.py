@@ -390,7 +390,10 @@ class _Builder:
             self.document.report(
                 "CAP001", key_at, f'key "{cut(key)}" has no value', "put a space after the colon"
             )
-            return
+            key, _, said = key.partition(":")  # as meant: nothing is missing then
+            value = read_plain(said.strip("\"'"))
+            if key in node or said.startswith("//"):
+                return
         node[key] = value
         node.keys_at[key], node.values_at[key] = key_at, at
 
