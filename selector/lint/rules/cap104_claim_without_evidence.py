@@ -42,7 +42,8 @@ def _wider(context: Context, raw: Mapping, entry: Entry) -> Iterator[Finding]:
     claimed = entry.claimed.accepts if entry.claimed else {}
     for name, rules in claimed.items():
         takes, says = accepted(entry, name), union_of([rules])
-        more = None if takes is None or says is None else takes - says
+        every = context.manifest.vocabulary.universes[name]
+        more = None if takes is None or says is None else (takes & every) - says
         if more is not None and not more.is_empty():
             place = raw["claimed"]["accepts"].values_at[name]
             yield RULE.finding(
