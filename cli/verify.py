@@ -107,7 +107,8 @@ def _command(proof: Proof, selector: Selector, chosen: Sequence[str]) -> tuple[s
     import msgspec
 
     from cli.asking import Flags, ask_all
-    from selector.report.verify import command_of, settings_of
+    from selector.report.asking import settings_of
+    from selector.report.verify import command_of
     from selector.values import Device
 
     if proof.example is None:
@@ -120,7 +121,7 @@ def _command(proof: Proof, selector: Selector, chosen: Sequence[str]) -> tuple[s
         manifest=chosen[1] if "--manifest" in chosen[:1] else None,
         overlay=[path for flag, path in pairwise(chosen) if flag == "--overlay"],
         arch=device.capability or device.platform,
-        settings=settings_of(proof.example, selector.manifest),
+        settings=settings_of(proof.example.witness, selector.manifest),
         query_len=witness.request.query_len,
         seq_len=witness.request.seq_len,
         as_claimed="--as-claimed" in chosen,

@@ -3,10 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from selector.domains import Domain, Value
+from selector.fields import capability_text
+from selector.manifest import Manifest
 from selector.values import Device, Request
 
-__all__ = ["resolve_words"]
+if TYPE_CHECKING:
+    from selector.analysis.witness import Witness  # imports much, and is only looked at
+
+__all__ = ["resolve_words", "settings_of"]
+
+
+def settings_of(asked: Witness, manifest: Manifest) -> list[str]:
+    """The layer and the facts of a question, as ``--set`` takes them."""
+    fields = manifest.vocabulary.fields
+    said = [f"{n}={_word(v, fields[n].type)}" for n, v in asked.layer.fields.items()]
+    return said + [f"{n}={_word(v, 'name')}" for n, v in asked.facts.values.items()]
+
+
+def _word(value: Value | Domain | None, kind: str) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return capability_text(value) if kind == "capability" and isinstance(value, int) else str(value)
 
 
 def resolve_words(

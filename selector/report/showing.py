@@ -11,11 +11,10 @@ import msgspec
 from selector.analysis.causes import Answered, Cause, Reason, reasons_of
 from selector.analysis.witness import Witness
 from selector.binding import Bound, Selector
-from selector.domains import Domain, Value
 from selector.errors import AttnselError
 from selector.manifest import Manifest
 from selector.plan.plan import Pick
-from selector.report.asking import resolve_words
+from selector.report.asking import resolve_words, settings_of
 from selector.report.wording import Places, listed, reasons
 from selector.values import Facts, Layer, Position, Request
 
@@ -67,8 +66,7 @@ class Side(msgspec.Struct, frozen=True):
     def command(self, asked: Witness) -> str:
         """The command that asks it."""
         known = _known_to(self.manifest, asked)
-        said = [*known.layer.fields.items(), *known.facts.values.items()]
-        settings = [f"{name}={_word(value)}" for name, value in said]
+        settings = settings_of(known, self.manifest)
         request = None if known.request == Request() else known.request
         return shlex.join(resolve_words(self.chosen, known.device, settings, request))
 
@@ -198,12 +196,6 @@ def _known_to(manifest: Manifest, witness: Witness) -> Witness:
     facts = {n: v for n, v in witness.facts.values.items() if n in manifest.facts}
     return msgspec.structs.replace(
         witness, layer=Layer(MappingProxyType(fields)), facts=Facts(MappingProxyType(facts))
-    )
-
-
-def _word(value: Value | Domain | None) -> str:
-    return (
-        "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
     )
 
 

@@ -10,10 +10,8 @@ import msgspec
 
 from selector.analysis.examples import Example
 from selector.analysis.proving import REACHABLE, Proof, Verdict
-from selector.domains import Value
-from selector.fields import capability_text
 from selector.manifest import Manifest
-from selector.report.asking import resolve_words
+from selector.report.asking import resolve_words, settings_of
 from selector.report.counts import number_words, question_line, questions_words, share_words
 from selector.report.data import to_json
 from selector.report.gaps import rivals_json, rivals_words
@@ -21,7 +19,7 @@ from selector.report.text import BLANK, GLUE, Line, Part, Piece, Style, faint, g
 from selector.report.wording import Places, counted, manifest_words
 from selector.values import ManifestRef
 
-__all__ = ["Checked", "command_of", "proof_lines", "proofs_json", "settings_of"]
+__all__ = ["Checked", "command_of", "proof_lines", "proofs_json"]
 
 _STYLES = {
     Verdict.PROVED: Style.GOOD,
@@ -47,21 +45,6 @@ class Checked(msgspec.Struct, frozen=True):
     as_claimed: bool
 
 
-def settings_of(example: Example, manifest: Manifest) -> list[str]:
-    """The layer and the facts of an example, as ``--set`` takes them."""
-    fields = manifest.vocabulary.fields
-    witness = example.witness
-    said = [f"{n}={_word(v, fields[n].type)}" for n, v in witness.layer.fields.items()]  # type: ignore[arg-type]
-    facts = witness.facts.values.items()
-    return said + [f"{n}={'none' if v is None else _word(v, 'name')}" for n, v in facts]
-
-
-def _word(value: Value, kind: str) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return capability_text(value) if kind == "capability" and isinstance(value, int) else str(value)
-
-
 def command_of(example: Example, manifest: Manifest, chosen: Sequence[str]) -> tuple[str, ...]:
     """The words of a command that asks the example's question.
 
@@ -71,7 +54,7 @@ def command_of(example: Example, manifest: Manifest, chosen: Sequence[str]) -> t
         chosen: the words that choose the manifest: ``("--manifest", "vllm-0.33.0")``.
     """
     witness = example.witness
-    settings = settings_of(example, manifest)
+    settings = settings_of(witness, manifest)
     return tuple(resolve_words(chosen, witness.device, settings, witness.request))
 
 
