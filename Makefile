@@ -5,7 +5,7 @@ TORCH ?= torch==2.13.0
 BIN := .venv/bin
 
 RECORDED ?= $(firstword $(wildcard ../shared/oracle) tests/parity)
-.PHONY: pairs demo test check coverage fuzz bench format models parity schemas readme build clean
+.PHONY: pairs demo test check coverage fuzz bench format models parity schemas rules readme build clean
 
 demo: .venv/installed
 	$(BIN)/attnsel resolve --gpu "RTX PRO 6000" --model glm-5.2-fp8 --set tp=8,pp=2 --query-len 3300
@@ -18,7 +18,7 @@ check: .venv/installed-test  ## everything that CI and reviewers look at
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/attnsel lint capabilities.yaml manifests/*.yaml
+	$(BIN)/attnsel lint capabilities.yaml manifests
 	$(BIN)/attnsel verify capabilities.yaml manifests/*.yaml
 	$(MAKE) coverage
 
@@ -26,10 +26,10 @@ coverage: .venv/installed-test  ## domains, the definition and its paths must be
 	$(BIN)/python -m pytest --numprocesses auto --cov --cov-report=term
 	$(BIN)/coverage report --include='*/selector/domains.py,*/selector/resolve.py,*/selector/paths.py' --fail-under=100
 
-fuzz: .venv/installed-test  ## 10,000 random commands and 10,000 logs: an answer or one line; SEED=2 gives others
+fuzz: .venv/installed-test  ## 10,000 random commands, 10,000 logs, 20,000 manifests: an answer or one line; SEED=2 gives others
 	PYTHONPATH=. $(BIN)/python -m tests.fuzz --seed $(or $(SEED),1)
 
-bench: .venv/installed-test  ## how long decisions, tables, preflight and explain --log take
+bench: .venv/installed-test  ## how long decisions, tables, lint, preflight and explain --log take
 	$(BIN)/python benchmarks/serving.py
 	$(BIN)/python -m benchmarks
 
@@ -48,6 +48,9 @@ parity: .venv/installed-test  ## every recorded decision of vLLM, where they lie
 
 schemas: .venv/installed  ## after changing selector/fields.py
 	$(BIN)/python tools/write_schemas.py
+
+rules: .venv/installed  ## after changing a rule of lint
+	$(BIN)/python tools/write_rules.py
 
 readme: .venv/installed  ## after changing capabilities.yaml
 	$(BIN)/python tools/write_readme.py

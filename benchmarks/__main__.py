@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from . import batch, plan
+from . import batch, lint, plan
 from .harness import report
 
 if __name__ == "__main__":
-    figures = (figure for part in (plan, batch) for figure in part.figures())
+    figures = (figure for part in (plan, batch, lint) for figure in part.figures())
     sys.exit(not report(figures, Path(__file__).parent / "results"))

@@ -87,7 +87,7 @@ def lint(
     """  # noqa: D301 (\b keeps the table as it is)
     if statistics and form not in (LintFormat.TEXT, LintFormat.JSON):
         raise typer.BadParameter(f"--statistics is written as text or json, not {form}")
-    from cli.linting import Lint, Stdin, checked_files, mended_files, show_all
+    from cli.linting import Lint, Stdin, checked_files, mended_files, rare_collection, show_all
 
     stdin = "-" in (paths or ()) or (stdin_filename is not None and not paths)
     asked = Lint(
@@ -97,7 +97,8 @@ def lint(
         _selection(select or (), ignore or ()),
     )
     mend = fix or diff
-    found = mended_files(asked, write=not diff) if mend else checked_files(asked)
+    with rare_collection():
+        found = mended_files(asked, write=not diff) if mend else checked_files(asked)
     show_all(
         found,
         form.value,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
-import shutil
+import stat
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
-from difflib import unified_diff
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from selector.lint.running import Selection
 from selector.resources import DEFAULT_MANIFEST, resource
 from selector.values import Finding
 
-__all__ = ["Found", "Lint", "Stdin", "checked_files", "mended_files", "show_all"]
+__all__ = ["Found", "Lint", "Stdin", "checked_files", "mended_files", "rare_collection", "show_all"]
 
 
 class Stdin(NamedTuple):
@@ -70,6 +70,17 @@ class Found:
             self.troubles = [f"0 files checked: {'; '.join(self.troubles) or 'name a manifest'}"]
         self.troubles += dict.fromkeys(one.trouble for one in self.checked if one.trouble)
         self.checked = sorted((one for one in self.checked if not one.trouble), key=_file)
+
+
+@contextmanager
+def rare_collection() -> Iterator[None]:
+    """Collects garbage rarely: what is read is kept until the end, and looking at it takes time."""
+    before = gc.get_threshold()
+    gc.set_threshold(200_000, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def _file(one: Checked) -> str:
@@ -139,6 +150,8 @@ def _mend(name: str, data: bytes, asked: Lint, alone: bool, write: bool) -> Chec
 def _difference(file: str, before: bytes, after: bytes) -> Iterator[str]:
     if before == after:
         return
+    from difflib import unified_diff
+
     name = places(file).file(file)
     old, new = (re.findall("[^\n]*\n|[^\n]+", data.decode("utf-8")) for data in (before, after))
     for line in unified_diff(old, new, name, name):
@@ -157,7 +170,7 @@ def _put(file: Path, data: bytes) -> None:
     part = real.with_name(f".{real.name}.{os.getpid()}.part")
     try:
         part.write_bytes(data)
-        shutil.copymode(real, part)
+        part.chmod(stat.S_IMODE(real.stat().st_mode))
         os.replace(part, real)
     finally:
         part.unlink(missing_ok=True)
