@@ -23,6 +23,7 @@ from cli.lint import lint
 from cli.model import model
 from cli.preflight import preflight
 from cli.resolve import resolve
+from cli.rule import rule
 from cli.verify import verify
 
 __all__ = ["app", "main"]
@@ -52,6 +53,7 @@ _COMMANDS: dict[Callable[..., None], str] = {
     explain: "Say why not, and the smallest change that would help.",
     inspect: "Show all backends, one backend, or a support matrix.",
     lint: "Check manifests and show what to correct.",
+    rule: "Say what a rule of lint means.",
     verify: "Prove what a manifest promises, or show a question that breaks it.",
     diff: "Say for which questions two manifests decide differently.",
     model: "Show what was read from a model's config, and from where.",
@@ -150,11 +152,12 @@ def _with_all_findings(error: Exception) -> str:
 
 def _advice(error: Exception) -> str:
     """Which command lists what can be named, for a name that is not known."""
-    from selector.errors import UnknownBackendError, UnknownFieldError
+    from selector.errors import UnknownBackendError, UnknownFieldError, UnknownRuleError
 
     lists: dict[type[Exception], str] = {
         UnknownBackendError: "attnsel inspect",
         UnknownFieldError: "attnsel info --fields",
+        UnknownRuleError: "attnsel rule",
     }
     command = lists.get(type(error))
     if command is None:

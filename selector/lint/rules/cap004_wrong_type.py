@@ -1,6 +1,7 @@
 """CAP004: a value of another type."""
 
 from selector.lint.catalogue import Rule
+from selector.lint.fixes import quote
 from selector.values import Severity
 
 RULE = Rule(
@@ -19,4 +20,5 @@ RULE = Rule(
 """,
     good="""decode_threshold: 1
 """,
+    fix=quote,
 )

@@ -1,6 +1,7 @@
 """CAP005: what YAML versions read differently."""
 
 from selector.lint.catalogue import Rule
+from selector.lint.fixes import say_plainly
 from selector.values import Severity
 
 RULE = Rule(
@@ -22,4 +23,5 @@ RULE = Rule(
 """,
     good="""capability: ["12.0", "12.10"]
 """,
+    fix=say_plainly,
 )

@@ -1,6 +1,7 @@
 """CAP007: what is not UTF-8 text."""
 
 from selector.lint.catalogue import Rule
+from selector.lint.fixes import drop_mark
 from selector.values import Severity
 
 RULE = Rule(
@@ -21,4 +22,5 @@ RULE = Rule(
 """,
     good="""description: Paged attention of mylib.
 """,
+    fix=drop_mark,
 )

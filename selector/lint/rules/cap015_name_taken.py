@@ -1,6 +1,7 @@
 """CAP015: one name for two things."""
 
 from selector.lint.catalogue import Rule
+from selector.lint.fixes import drop_repeated
 from selector.values import Severity
 
 RULE = Rule(
@@ -18,4 +19,5 @@ RULE = Rule(
     good="""fields:
   two_sinks: {type: boolean, role: feature, description: Whether the layer has two sinks.}
 """,
+    fix=drop_repeated,
 )
