@@ -15,8 +15,10 @@ from functools import cache
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
+from threading import get_ident
 from types import MappingProxyType
 from typing import TypeVar, cast
+from zlib import crc32
 
 import msgspec
 
@@ -31,6 +33,8 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 _MOST_FILES = 64
 _READ_AT_ONCE = 1 << 26
+_TOLD = 4
+"""Bytes at the beginning of a file that tell whether the rest is whole."""
 
 
 def key_of(sources: Iterable[tuple[str, bytes]]) -> str:
@@ -51,11 +55,13 @@ def fetch(key: str, kind: type[T]) -> T | None:
         with _file(folder, key, kind).open("rb") as stream:
             if os.fstat(stream.fileno()).st_uid != os.getuid():
                 return None  # somebody else's
-            data = stream.read(_READ_AT_ONCE)
+            told, data = stream.read(_TOLD), stream.read(_READ_AT_ONCE)
+        if told != _sum_of(data):
+            return None
         with _no_collection():
             found: T = _decoder(kind).decode(data)
         return cast("T", _shared(found)) if isinstance(found, Manifest) else found
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, msgspec.MsgspecError, RecursionError):
         return None
 
 
@@ -66,13 +72,18 @@ def keep(key: str, value: msgspec.Struct) -> None:
         return
     with contextlib.suppress(OSError):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        unfinished = folder / f"{key}.{os.getpid()}.unfinished"
-        unfinished.write_bytes(msgspec.msgpack.encode(value, enc_hook=_plain))
+        unfinished = folder / f"{key}.{os.getpid()}.{get_ident()}.unfinished"
+        data = msgspec.msgpack.encode(value, enc_hook=_plain)
+        unfinished.write_bytes(_sum_of(data) + data)
         file = _file(folder, key, type(value))
         unfinished.replace(file)
         kept = sorted(folder.glob(f"*{file.suffix}"), key=lambda path: path.stat().st_mtime)
         for old in kept[:-_MOST_FILES]:
             old.unlink(missing_ok=True)
+
+
+def _sum_of(data: bytes) -> bytes:
+    return crc32(data).to_bytes(_TOLD, "big")
 
 
 def _file(folder: Path, key: str, kind: type) -> Path:

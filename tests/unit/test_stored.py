@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -127,6 +128,27 @@ def test_what_is_not_whole_is_read_anew(left: int, folder: Path) -> None:
     kept.write_bytes(whole_data[:left])
     assert whole(load(path)) == whole(first)
     assert kept.read_bytes() == whole_data
+
+
+@pytest.mark.parametrize("place", [0, 5, 5_000, -1])
+def test_one_changed_bit_is_read_anew(place: int, folder: Path) -> None:
+    path = resource("capabilities.yaml")
+    first = load(path)
+    (kept,) = folder.iterdir()
+    data = bytearray(whole_data := kept.read_bytes())
+    data[place] ^= 1
+    kept.write_bytes(data)
+    assert whole(load(path)) == whole(first)
+    assert kept.read_bytes() == whole_data
+
+
+def test_what_is_nested_without_end_is_read_anew(folder: Path) -> None:
+    path = resource("capabilities.yaml")
+    first = load(path)
+    (kept,) = folder.iterdir()
+    data = b"\x81\xa1a" * 50_000
+    kept.write_bytes(crc32(data).to_bytes(4, "big") + data)
+    assert whole(load(path)) == whole(first)
 
 
 def test_nowhere_to_keep_it_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
