@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ntpath
 import os
+import posixpath
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -120,7 +122,8 @@ def address(file: str, folder: str = "", kind: type[PurePath] | None = None) -> 
         kind: how paths are written; by default as on this machine.
     """
     kind = kind or (PureWindowsPath if os.name == "nt" else PurePosixPath)
-    path, here = kind(file), kind(folder)
+    plain = ntpath.normpath if kind is PureWindowsPath else posixpath.normpath
+    path, here = kind(plain(file)), kind(folder)
     if path.is_absolute() and here.is_absolute() and path.is_relative_to(here):
         path = path.relative_to(here)
     drive, _, rest = path.as_posix().rpartition(":") if path.drive[1:] == ":" else ("", "", "")
@@ -129,7 +132,7 @@ def address(file: str, folder: str = "", kind: type[PurePath] | None = None) -> 
     if path.is_absolute():
         network = kind is PureWindowsPath
         return f"file:{_quoted(path.as_posix())}" if network else f"file://{_quoted(str(path))}"
-    return re.sub(r"^(\./)+", "", _quoted(path.as_posix()))
+    return _quoted(path.as_posix())
 
 
 def _quoted(path: str) -> str:

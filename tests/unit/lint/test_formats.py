@@ -146,6 +146,9 @@ def test_a_line_break_ends_the_line_before_it() -> None:
         ("a.yaml", "a.yaml"),
         ("./a.yaml", "a.yaml"),
         ("sub/a.yaml", "sub/a.yaml"),
+        ("sub/../other//./a.yaml", "other/a.yaml"),
+        ("/home/me/../me/a.yaml", "a.yaml"),
+        ("../a.yaml", "../a.yaml"),
         ("/home/me/a b.yaml", "a%20b.yaml"),
         ("/home/me/sub/ä.yaml", "sub/%C3%A4.yaml"),
         ("a#b?c%20.yaml", "a%23b%3Fc%2520.yaml"),
@@ -165,6 +168,7 @@ def test_addresses(file: str, expected: str) -> None:
     ("file", "expected"),
     [
         ("sub\\a b.yaml", "sub/a%20b.yaml"),
+        ("sub\\..\\other\\a.yaml", "other/a.yaml"),
         ("C:\\home\\sub\\ä.yaml", "sub/%C3%A4.yaml"),
         ("c:\\home\\a.yaml", "a.yaml"),
         ("D:\\a#.yaml", "file:///D:/a%23.yaml"),
