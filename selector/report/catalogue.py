@@ -10,7 +10,7 @@ from selector.lint.catalogue import Rule
 from selector.report.text import BLANK, GLUE, Line, Piece, Style, faint, grid, line, strong
 from selector.values import Severity
 
-__all__ = ["rule_json", "rule_lines", "rules_lines", "rules_page"]
+__all__ = ["rule_json", "rule_lines", "rules_lines", "rules_page", "summary"]
 
 _STYLES = {Severity.ERROR: Style.BAD, Severity.WARNING: Style.WARN, Severity.NOTE: Style.FAINT}
 _GROUPS = {
@@ -43,7 +43,7 @@ def rule_json(rule: Rule) -> dict[str, Any]:
 
 def rules_lines(rules: Sequence[Rule]) -> list[Line]:
     """One line a rule: code, name, severity, what it finds."""
-    return grid([(*_head(rule), _first_sentence(rule.what)) for rule in rules])
+    return grid([(*_head(rule), summary(rule)) for rule in rules])
 
 
 _SENTENCE = re.compile(r"(`[^`]*`|[^`.:]|[.:](?=\S))+")
@@ -55,9 +55,10 @@ def _head(rule: Rule) -> tuple[Piece, str, Piece]:
     return strong(rule.code), rule.name, Piece(str(rule.severity), style)
 
 
-def _first_sentence(text: str) -> str:
-    begun = _SENTENCE.match(text)
-    return begun[0] if begun else text
+def summary(rule: Rule) -> str:
+    """What a rule finds, in less than a sentence."""
+    begun = _SENTENCE.match(rule.what)
+    return begun[0] if begun else rule.what
 
 
 def rule_lines(rule: Rule) -> list[Line]:
@@ -117,7 +118,7 @@ def _index(rules: Sequence[Rule]) -> Iterator[str]:
     yield "| rule | name | severity | `--fix` | finds |\n| --- | --- | --- | --- | --- |"
     for rule in rules:
         mended = "yes" if rule.fix else ""
-        about = _first_sentence(rule.what).replace("|", "\\|")
+        about = summary(rule).replace("|", "\\|")
         anchor = f"{rule.code}-{rule.name}".lower()
         link = f"[{rule.code}](#{anchor})"
         yield f"| {link} | {rule.name} | {rule.severity} | {mended} | {about} |"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ntpath
 import os
 import posixpath
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import PurePath, PurePosixPath, PureWindowsPath
@@ -14,6 +13,7 @@ from urllib.parse import quote
 
 from selector.lint.catalogue import Rule
 from selector.lint.lines import lines_of
+from selector.report.catalogue import summary
 from selector.values import Finding
 
 __all__ = ["address", "sarif_log"]
@@ -97,7 +97,7 @@ def _rule(rule: Rule) -> dict[str, Any]:
     return {
         "id": rule.code,
         "name": words,
-        "shortDescription": {"text": re.split(r"(?<=[.;]) |: ", rule.what)[0].rstrip(".;") + "."},
+        "shortDescription": {"text": f"{summary(rule)}."},
         "fullDescription": {"text": f"{rule.what} {rule.why}"},
         "help": {"text": text, "markdown": f"{rule.what}\n\n{rule.why}\n\n{fenced}"},
         "defaultConfiguration": {"level": rule.severity.value},

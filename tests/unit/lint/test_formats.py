@@ -240,3 +240,13 @@ def test_counts_come_with_the_most_first() -> None:
         " 1  CAP901  unused-suppression",
     ]
     assert counts_lines([], name_of) == []
+
+
+def test_descriptions_end_at_a_sentence_and_not_within_code() -> None:
+    described = log_of([])["runs"][0]["tool"]["driver"]["rules"]
+    short = {rule["id"]: rule["shortDescription"]["text"] for rule in described}
+    assert short["CAP004"] == (
+        "A value of another type than the key has, or outside its list of words."
+    )
+    assert short["CAP021"].startswith("An entry with `sparse: true` does not say whether")
+    assert all(text.count("`") % 2 == 0 for text in short.values())
