@@ -1,0 +1,175 @@
+"""What a dot gives: members of classes, modules, enumerations, objects, and of texts and lists."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from selector.drift.hierarchy import Member, find_member, is_enum, own_member
+from selector.drift.terms import (
+    BoundMethod,
+    ClassTerm,
+    EnumMember,
+    External,
+    FunctionTerm,
+    Instance,
+    ModuleTerm,
+    Place,
+    PropertyTerm,
+    SuperTerm,
+    Unknown,
+)
+from selector.drift.world import Frame, World
+
+__all__ = ["PlainMethod", "attribute", "class_attribute", "enum_member"]
+
+MISSING = "has no such member that can be read"
+
+
+class PlainMethod:
+    """A method of a text, list, dict or set, with what it is called on."""
+
+    __slots__ = ("name", "receiver")
+
+    def __init__(self, receiver: Any, name: str) -> None:
+        self.receiver, self.name = receiver, name
+
+
+def attribute(world: World, base: Any, name: str, node: ast.AST, frame: Frame) -> Any:
+    """``base.name``."""
+    if isinstance(base, Unknown):
+        return Unknown(base.place, base.text, base.why)
+    if isinstance(base, ClassTerm):
+        return class_attribute(world, base, name, node, frame)
+    if isinstance(base, SuperTerm):
+        return _super_attribute(world, base, name, node, frame)
+    if isinstance(base, Instance):
+        return _instance_attribute(world, base, name, node, frame)
+    if isinstance(base, ModuleTerm):
+        return _module_attribute(world, base, name, node, frame)
+    if isinstance(base, External):
+        return External(f"{base.path}.{name}", Place.of(frame.module, node))
+    if isinstance(base, EnumMember):
+        return _member_attribute(world, base, name, node, frame)
+    if isinstance(base, (str, list, tuple, dict, set, frozenset)):
+        return PlainMethod(base, name)
+    if isinstance(base, FunctionTerm) and name == "__name__":
+        return base.name
+    return frame.unknown(node, MISSING)
+
+
+def class_attribute(world: World, cls: ClassTerm, name: str, node: ast.AST, frame: Frame) -> Any:
+    """A member of a class, bound to it as Python binds it."""
+    if name in ("__name__", "__qualname__"):
+        text = cls.overrides.get(name, cls.name)
+        return text.rpartition(".")[2] if name == "__name__" and isinstance(text, str) else text
+    if name == "__module__":
+        return cls.overrides.get(name, cls.module_name)
+    if is_enum(world, cls) and (found := enum_member(world, cls, name)) is not None:
+        return found
+    member = find_member(world, cls, name)
+    if member is None:
+        return frame.unknown(node, f"{cls.name} {MISSING}")
+    return _bind(member, cls, node, frame, on_class=True)
+
+
+def _bind(member: Member, receiver: Any, node: ast.AST, frame: Frame, *, on_class: bool) -> Any:
+    value = member.value
+    if not isinstance(value, FunctionTerm):
+        return value
+    if value.kind == "unknown":
+        return Unknown(value.place, value.name, "has a decorator that is not read")
+    if value.kind == "class":
+        return BoundMethod(value, receiver)
+    if value.kind == "static" or on_class:
+        return PropertyTerm(value) if value.kind == "property" else value
+    return BoundMethod(value, receiver)
+
+
+def _super_attribute(world: World, base: SuperTerm, name: str, node: ast.AST, frame: Frame) -> Any:
+    receiver = base.receiver
+    cls = receiver.cls if isinstance(receiver, Instance) else receiver
+    if not isinstance(cls, ClassTerm):
+        return frame.unknown(node, "is asked of what cannot be read")
+    member = find_member(world, cls, name, after=base.after)
+    if member is None:
+        return frame.unknown(node, MISSING)
+    on_class = isinstance(receiver, ClassTerm)
+    bound = _bind(member, receiver, node, frame, on_class=on_class)
+    if isinstance(member.value, FunctionTerm) and member.value.kind == "property":
+        return frame.unknown(node, "is a property")
+    return bound
+
+
+def _instance_attribute(
+    world: World, base: Instance, name: str, node: ast.AST, frame: Frame
+) -> Any:
+    if name in base.fields:
+        return base.fields[name]
+    if name in base.supposed:
+        return PlainMethod(base, name)
+    if name == "__class__":
+        return base.cls
+    member = find_member(world, base.cls, name)
+    if member is None:
+        return frame.unknown(node, MISSING)
+    if isinstance(member.value, FunctionTerm) and member.value.kind == "property":
+        return world.call(BoundMethod(member.value, base), [], {}, (frame, node))
+    return _bind(member, base, node, frame, on_class=False)
+
+
+def _module_attribute(
+    world: World, base: ModuleTerm, name: str, node: ast.AST, frame: Frame
+) -> Any:
+    place = Place.of(frame.module, node)
+    path = f"{base.name}.{name}"
+    if path in world.supposed:
+        return world.supposed[path](world)
+    module = world.modules.get(base.name)
+    if module is not None:
+        value = world.global_name(module, name, place)
+        if isinstance(value, External) and value.path == f"builtins.{name}":
+            return frame.unknown(node, MISSING)
+        return value
+    if world.modules.has(path):
+        return ModuleTerm(path)
+    return External(path, place)
+
+
+def _member_attribute(
+    world: World, base: EnumMember, name: str, node: ast.AST, frame: Frame
+) -> Any:
+    if name in ("name", "_name_"):
+        return base.name
+    if name in ("value", "_value_"):
+        made = {"__new__", "__init__"} & base.cls.scope.names.keys()
+        return frame.unknown(node, "is made by the enumeration") if made else base.value
+    member = find_member(world, base.cls, name)
+    if member is not None and isinstance(member.value, FunctionTerm):
+        if member.value.kind == "property":
+            return world.call(BoundMethod(member.value, base), [], {}, (frame, node))
+        return _bind(member, base, node, frame, on_class=False)
+    if base.text and isinstance(base.value, str):
+        return PlainMethod(base.value, name)
+    return frame.unknown(node, MISSING)
+
+
+def enum_member(world: World, cls: ClassTerm, name: str) -> Any:
+    """A member of an enumeration by its name; ``None`` where the name is none."""
+    if name.startswith("_") or name not in cls.scope.names:
+        return None
+    member = own_member(world, cls, name)  # an enumeration lets nobody set its members again
+    if member is None or isinstance(member.value, (FunctionTerm, ClassTerm)):
+        return None
+    value = member.value
+    if isinstance(cls.scope.names[name][-1].node, (ast.FunctionDef, ast.ClassDef)):
+        return None
+    if isinstance(value, External):
+        value = Unknown(value.place, value.path, "is a value of another package")
+    return EnumMember(cls, name, value, _is_text(cls))
+
+
+def _is_text(cls: ClassTerm) -> bool:
+    """Whether members are texts too: ``class X(str, Enum)`` or ``StrEnum``."""
+    paths = [one.path for one in cls.linear or () if isinstance(one, External)]
+    return "builtins.str" in paths or "enum.StrEnum" in paths

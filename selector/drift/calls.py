@@ -1,0 +1,461 @@
+"""What a call gives: of functions that are read, of classes, and of the built-in ones."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Callable
+from typing import Any
+
+from selector.drift.attributes import PlainMethod, attribute, enum_member
+from selector.drift.expressions import SIZE, items_of, make_set
+from selector.drift.hierarchy import find_member, is_enum, is_named_tuple, order
+from selector.drift.statements import run_function
+from selector.drift.terms import (
+    AutoTerm,
+    Place,
+    BoundMethod,
+    ClassTerm,
+    EnumMember,
+    External,
+    FunctionTerm,
+    Instance,
+    SuperTerm,
+    Unknown,
+    same,
+    truth,
+)
+from selector.drift.world import ANY, Frame, World
+
+__all__ = ["call"]
+
+At = tuple[Frame, ast.AST]
+
+
+def call(world: World, function: Any, given: list[Any], named: dict[str, Any], at: At) -> Any:
+    """What calling a value gives, or an unknown."""
+    frame, node = at
+    world.tick(node, frame)
+    if isinstance(function, BoundMethod):
+        return run_function(world, function.function, [function.receiver, *given], named, at)
+    if isinstance(function, FunctionTerm):
+        if function.kind == "class":
+            return frame.unknown(node, "calls a class method that is not bound")
+        return run_function(world, function, given, named, at)
+    if isinstance(function, External):
+        return _call_external(world, function, given, named, at)
+    if isinstance(function, PlainMethod):
+        return _call_plain(world, function, given, named, at)
+    if isinstance(function, ClassTerm):
+        return _make(world, function, given, named, at)
+    if isinstance(function, Unknown):
+        return Unknown(function.place, function.text, function.why)
+    return frame.unknown(node, "calls what cannot be read")
+
+
+def _make(world: World, cls: ClassTerm, given: list[Any], named: dict[str, Any], at: At) -> Any:
+    """An object: of an enumeration by value, of a named tuple or dataclass by its fields."""
+    frame, node = at
+    if is_enum(world, cls):
+        return _member_of_value(world, cls, given, named, at)
+    is_tuple = is_named_tuple(world, cls)
+    if not is_tuple and not _is_dataclass(cls):
+        return frame.unknown(node, f"makes a {cls.name}, which is not read")
+    for name in ("__new__", "__init__", "__post_init__"):
+        if find_member(world, cls, name) is not None:
+            return frame.unknown(node, f"makes a {cls.name}, whose {name} is not read")
+    fields = _fields(world, cls, is_tuple)
+    if fields is None or len(given) > len(fields) or not named.keys() <= fields.keys():
+        return frame.unknown(node, f"makes a {cls.name} from what cannot be read")
+    values = dict(zip(fields, given, strict=False))
+    if values.keys() & named.keys():
+        return frame.unknown(node, f"gives a field of {cls.name} twice")
+    values |= named
+    for name, default in fields.items():
+        if name not in values:
+            if default is _REQUIRED:
+                return frame.unknown(node, f"leaves out the field {name} of {cls.name}")
+            values[name] = world.evaluate(default, Frame(cls.module, cls.outer, cls))
+    return Instance(cls, {name: values[name] for name in fields}, is_tuple)
+
+
+_REQUIRED = object()
+
+
+def _is_dataclass(cls: ClassTerm) -> bool:
+    for decorator in cls.node.decorator_list:
+        inner = decorator.func if isinstance(decorator, ast.Call) else decorator
+        name = inner.attr if isinstance(inner, ast.Attribute) else getattr(inner, "id", "")
+        if name == "dataclass":
+            return True
+    return False
+
+
+def _fields(world: World, cls: ClassTerm, is_tuple: bool) -> dict[str, Any] | None:
+    """The fields of a dataclass or named tuple, in order, with their defaults."""
+    fields: dict[str, Any] = {}
+    chain = [one for one in order(world, cls) or () if isinstance(one, ClassTerm)]
+    if is_tuple and len(chain) > 1:
+        return None
+    for one in reversed(chain):
+        if one is not cls and not is_tuple and not _is_dataclass(one):
+            continue
+        for statement in one.node.body:
+            if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+                if "ClassVar" in ast.dump(statement.annotation):
+                    continue
+                value = statement.value
+                if isinstance(value, ast.Call):
+                    return None  # field(default_factory=…)
+                fields[statement.target.id] = _REQUIRED if value is None else value
+            elif isinstance(statement, (ast.If, ast.Try, ast.For, ast.While, ast.With)):
+                return None
+    return fields
+
+
+def _member_of_value(
+    world: World, cls: ClassTerm, given: list[Any], named: dict[str, Any], at: At
+) -> Any:
+    frame, node = at
+    if len(given) == 1 and not named and "_missing_" not in cls.scope.names:
+        if isinstance(given[0], EnumMember):
+            return given[0] if given[0].cls.path == cls.path else frame.unknown(node, "is none")
+        for name in cls.scope.names:
+            member = enum_member(world, cls, name)
+            if isinstance(member, EnumMember) and same(member.value, given[0]) is True:
+                return member
+    return frame.unknown(node, f"asks {cls.name} for what cannot be read")
+
+
+def _call_plain(
+    world: World, method: PlainMethod, given: list[Any], named: dict[str, Any], at: At
+) -> Any:
+    frame, node = at
+    receiver, name = method.receiver, method.name
+    if isinstance(receiver, Instance):
+        return receiver.supposed[name](world)
+    if isinstance(receiver, str) and name in _TEXT and not named:
+        if all(isinstance(part, (str, int)) or _is_texts(part) for part in given):
+            return _call_text(receiver, name, given, at)
+    if isinstance(receiver, dict) and not named:
+        return _call_dict(receiver, name, given, at)
+    if isinstance(receiver, (list, tuple)) and name in ("index", "count") and len(given) == 1:
+        answers = [same(item, given[0]) for item in receiver]
+        if None not in answers and (name == "count" or True in answers):
+            return answers.count(True) if name == "count" else answers.index(True)
+    if isinstance(receiver, (list, set, dict, tuple)) and name == "copy" and not given:
+        copied = type(receiver)(receiver)
+        frame.owned[id(copied)] = copied
+        return copied
+    for value in (receiver, *given):
+        if isinstance(value, Unknown):
+            return Unknown(value.place, value.text, value.why)
+    return frame.unknown(node, "is not computed")
+
+
+def _call_text(receiver: str, name: str, given: list[Any], at: At) -> Any:
+    longest = max((len(part) for part in given if not isinstance(part, int)), default=0)
+    texts = [part for part in given if isinstance(part, (list, tuple))]
+    joined = sum(len(text) + len(receiver) for part in texts for text in part)
+    if name == "replace" and len(receiver) * max(longest, 1) > SIZE or joined > SIZE:
+        return at[0].unknown(at[1], "is too long a text")
+    try:
+        return getattr(receiver, name)(*given)
+    except (TypeError, ValueError):
+        return at[0].unknown(at[1], "cannot be computed")
+
+
+_TEXT = frozenset(
+    "startswith endswith lower upper strip lstrip rstrip split rsplit replace removeprefix "
+    "removesuffix join isdigit partition rpartition title capitalize find count".split()
+)
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and all(isinstance(part, str) for part in value)
+
+
+def _call_dict(receiver: dict[Any, Any], name: str, given: list[Any], at: At) -> Any:
+    frame, node = at
+    if name == "keys" and not given:
+        return list(receiver)
+    if name == "values" and not given:
+        return list(receiver.values())
+    if name == "items" and not given:
+        return list(receiver.items())
+    if name == "get" and 1 <= len(given) <= 2:
+        answers = {same(key, given[0]): value for key, value in reversed(receiver.items())}
+        if True in answers:
+            return answers[True]
+        if None not in answers:
+            return given[1] if len(given) == 2 else None
+    return frame.unknown(node, "is not computed")
+
+
+def _call_external(
+    world: World, function: External, given: list[Any], named: dict[str, Any], at: At
+) -> Any:
+    frame, node = at
+    if function.path == "enum.auto" and not given:
+        return AutoTerm(Place.of(frame.module, node), "auto()", "is numbered by the enumeration")
+    handler = _BUILTINS.get(function.path)
+    if handler is not None and (not named or function.path in _NAMED):
+        return handler(world, given, named, at)
+    for value in given:
+        if isinstance(value, Unknown):
+            return Unknown(value.place, value.text, value.why)
+    return frame.unknown(node, f"calls {function.path}, which is not in the source")
+
+
+def _first_unknown(given: list[Any], at: At, why: str = "is not computed") -> Unknown:
+    for value in given:
+        for part in [value, *(value if isinstance(value, (list, tuple)) else ())]:
+            if isinstance(part, Unknown):
+                return Unknown(part.place, part.text, part.why)
+    return at[0].unknown(at[1], why)
+
+
+def _bool(world: World, given: list[Any], named: dict[str, Any], at: At) -> Any:
+    if not given:
+        return False
+    known = truth(given[0])
+    return _first_unknown(given, at) if known is None else known
+
+
+def _number(kind: type[int] | type[float]) -> Callable[..., Any]:
+    def make(world: World, given: list[Any], named: dict[str, Any], at: At) -> Any:
+        if len(given) == 1 and isinstance(given[0], (int, float, str)):
+            if not isinstance(given[0], str) or len(given[0]) <= 40:
+                try:
+                    return kind(given[0])
+                except (ValueError, OverflowError):
+                    at[0].may_raise |= ANY
+        return _first_unknown(given, at)
+
+    return make
+
+
+def _text_of(world: World, given: list[Any], named: dict[str, Any], at: At) -> Any:
+    if len(given) == 1 and isinstance(given[0], (str, bool, int, type(None))):
+        return str(given[0])
+    return _first_unknown(given, at)
+
+
+def _len(world: World, given: list[Any], named: dict[str, Any], at: At) -> Any:
+    if len(given) == 1 and isinstance(given[0], (str, list, tuple, dict, set, frozenset, range)):
+        return len(given[0])
+    return _first_unknown(given, at)
+
+
+def _extreme(pick: Callable[..., Any]) -> Callable[..., Any]:
+    def choose(world: World, given: list[Any], named: dict[str, Any], at: At) -> Any:
+        values = items_of(world, given[0], at[1], at[0]) if len(given) == 1 else given
+        numbers = all(isinstance(value, (int, float)) for value in values)
+        if values and (numbers or all(isinstance(value, str) for value in values)):
+            return pick(values)
+        return _first_unknown(list(values), at)
+
+    return choose
+
+
+def _sum(world: World, given: list[Any], named: dict[str, Any], at: At) -> Any:
+    values = items_of(world, given[0], at[1], at[0]) if len(given) == 1 else [None]
+    if all(isinstance(value, (int, float)) for value in values):
+        return sum(values)
+    return _first_unknown(values, at)
+
+
+def _quantifier(stops: bool) -> Callable[..., Any]:
+    def decide(world: World, given: list[Any], named: dict[str, Any], at: At) -> Any:
+        if len(given) != 1:
+            return _first_unknown(given, at)
+        values = items_of(world, given[0], at[1], at[0])
+        answers = [truth(value) for value in values]
+        if stops in answers:
+            return stops
+        return _first_unknown(values, at) if None in answers else not stops
+
+    return decide
+
+
+def _collection(kind: type[Any]) -> Callable[..., Any]:
+    def make(world: World, given: list[Any], named: dict[str, Any], at: At) -> Any:
+        values = items_of(world, given[0], at[1], at[0]) if given else []
+        if kind is set:
+            made = make_set(values, at[1], at[0])
+        else:
+            made = kind(values)
+        at[0].owned[id(made)] = made
+        return made
+
+    return make
+
+
+def _dict(world: World, given: list[Any], named: dict[str, Any], at: At) -> Any:
+    if given and not isinstance(given[0], dict):
+        return _first_unknown(given, at)
+    made = {**(given[0] if given else {}), **named}
+    at[0].owned[id(made)] = made
+    return made
+
+
+def _range(world: World, given: list[Any], named: dict[str, Any], at: At) -> Any:
+    if 1 <= len(given) <= 3 and all(type(value) is int for value in given):
+        if len(given) < 3 or given[2] != 0:
+            made = range(*given)
+            if len(made) <= SIZE:
+                return made
+    return _first_unknown(given, at)
+
+
+def _enumerate(world: World, given: list[Any], named: dict[str, Any], at: At) -> Any:
+    start = given[1] if len(given) == 2 else named.get("start", 0)
+    if not isinstance(start, int):
+        return _first_unknown([start], at)
+    return [tuple(pair) for pair in enumerate(items_of(world, given[0], at[1], at[0]), start)]
+
+
+def _zip(world: World, given: list[Any], named: dict[str, Any], at: At) -> Any:
+    rows = [items_of(world, value, at[1], at[0]) for value in given]
+    return [tuple(row) for row in zip(*rows, strict=False)]
+
+
+def _sorted(world: World, given: list[Any], named: dict[str, Any], at: At) -> Any:
+    values = items_of(world, given[0], at[1], at[0])
+    numbers = all(isinstance(value, (int, float)) for value in values)
+    if numbers or all(isinstance(value, str) for value in values):
+        reverse = truth(named.get("reverse", False))
+        if reverse is not None and not named.keys() - {"reverse"}:
+            return sorted(values, reverse=reverse)
+    return _first_unknown(values, at)
+
+
+def _isinstance(world: World, given: list[Any], named: dict[str, Any], at: At) -> Any:
+    if len(given) != 2:
+        return _first_unknown(given, at)
+    value, kinds = given
+    kinds = kinds if isinstance(kinds, tuple) else (kinds,)
+    answers = [_is_one(world, value, kind) for kind in kinds]
+    if True in answers:
+        return True
+    return _first_unknown(given, at) if None in answers else False
+
+
+_TYPES: dict[str, type[Any]] = {
+    f"builtins.{kind.__name__}": kind
+    for kind in (bool, int, float, str, list, tuple, dict, set, frozenset, bytes)
+}
+
+
+def _is_one(world: World, value: Any, kind: Any) -> bool | None:
+    plain = (bool, int, float, str, bytes, list, tuple, dict, set, frozenset, type(None))
+    if isinstance(value, (Unknown, External)) or isinstance(kind, Unknown):
+        return None
+    if isinstance(kind, External):
+        if kind.path in _TYPES and isinstance(value, plain):
+            return isinstance(value, _TYPES[kind.path])
+        if isinstance(value, plain):
+            return False if kind.path.startswith("torch.") else None
+        if isinstance(value, Instance) and kind.path in _TYPES:
+            return value.is_tuple if kind.path == "builtins.tuple" else False
+        return None
+    if isinstance(kind, ClassTerm):
+        if isinstance(value, plain):
+            return False
+        cls = value.cls if isinstance(value, (Instance, EnumMember)) else None
+        return None if cls is None else _descends(world, cls, kind)
+    return None
+
+
+def _descends(world: World, cls: ClassTerm, kind: ClassTerm) -> bool | None:
+    linear = order(world, cls)
+    if linear is None:
+        return None
+    if any(one is kind for one in linear):
+        return True
+    return None if any(isinstance(one, Unknown) for one in linear) else False
+
+
+def _issubclass(world: World, given: list[Any], named: dict[str, Any], at: At) -> Any:
+    if len(given) == 2 and all(isinstance(value, ClassTerm) for value in given):
+        answer = _descends(world, given[0], given[1])
+        if answer is not None:
+            return answer
+    return _first_unknown(given, at)
+
+
+def _getattr(world: World, given: list[Any], named: dict[str, Any], at: At) -> Any:
+    frame, node = at
+    if len(given) in (2, 3) and isinstance(given[1], str):
+        base, name = given[0], given[1]
+        if len(given) == 3 and isinstance(base, ClassTerm):
+            if find_member(world, base, name) is None and not is_enum(world, base):
+                return given[2]
+        if len(given) == 2 or isinstance(base, (ClassTerm, Instance)):
+            return attribute(world, base, name, node, frame)
+    return _first_unknown(given, at)
+
+
+def _hasattr(world: World, given: list[Any], named: dict[str, Any], at: At) -> Any:
+    if len(given) == 2 and isinstance(given[0], ClassTerm) and isinstance(given[1], str):
+        member = find_member(world, given[0], given[1])
+        if member is None:
+            return False
+        if member.owner is not None:
+            return True
+    return _first_unknown(given, at)
+
+
+def _super(world: World, given: list[Any], named: dict[str, Any], at: At) -> Any:
+    if len(given) == 2 and isinstance(given[0], ClassTerm):
+        return SuperTerm(given[0], given[1])
+    return _first_unknown(given, at)
+
+
+def _cast(world: World, given: list[Any], named: dict[str, Any], at: At) -> Any:
+    return given[1] if len(given) == 2 else _first_unknown(given, at)
+
+
+def _whole(compute: Callable[..., int]) -> Callable[..., Any]:
+    def make(world: World, given: list[Any], named: dict[str, Any], at: At) -> Any:
+        if given and all(type(value) is int and abs(value) < 2**64 for value in given):
+            try:
+                return compute(*given)
+            except (ValueError, TypeError):
+                at[0].may_raise |= ANY
+        return _first_unknown(given, at)
+
+    return make
+
+
+_NAMED = frozenset({"builtins.dict", "builtins.enumerate", "builtins.sorted", "builtins.zip"})
+_BUILTINS: dict[str, Callable[..., Any]] = {
+    "builtins.abs": _whole(abs),
+    "builtins.all": _quantifier(False),
+    "builtins.any": _quantifier(True),
+    "builtins.bool": _bool,
+    "builtins.dict": _dict,
+    "builtins.enumerate": _enumerate,
+    "builtins.float": _number(float),
+    "builtins.frozenset": _collection(set),
+    "builtins.getattr": _getattr,
+    "builtins.hasattr": _hasattr,
+    "builtins.int": _number(int),
+    "builtins.isinstance": _isinstance,
+    "builtins.issubclass": _issubclass,
+    "builtins.len": _len,
+    "builtins.list": _collection(list),
+    "builtins.max": _extreme(max),
+    "builtins.min": _extreme(min),
+    "builtins.range": _range,
+    "builtins.set": _collection(set),
+    "builtins.sorted": _sorted,
+    "builtins.str": _text_of,
+    "builtins.sum": _sum,
+    "builtins.super": _super,
+    "builtins.tuple": _collection(tuple),
+    "builtins.zip": _zip,
+    "math.gcd": _whole(math.gcd),
+    "math.lcm": _whole(math.lcm),
+    "typing.cast": _cast,
+}

@@ -1,0 +1,312 @@
+"""Asks a class what it says: on each architecture, with each value, and in which class it stands."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from selector.drift.attributes import class_attribute
+from selector.drift.calls import call
+from selector.drift.expressions import evaluate
+from selector.drift.hierarchy import Member, find_member, members_of, order
+from selector.drift.modules import Module, Modules
+from selector.drift.reading import Answer, Attribute, ClassReading, Dynamic
+from selector.drift.terms import (
+    DTYPES,
+    BoundMethod,
+    ClassTerm,
+    EnumMember,
+    External,
+    FunctionTerm,
+    Instance,
+    Place,
+    RaisedError,
+    Unknown,
+    truth,
+)
+from selector.drift.world import STEPS, Frame, GaveUpError, World
+from selector.values import Position
+
+__all__ = ["Probe", "Worlds", "ask", "label", "make_worlds", "read_class", "read_attribute"]
+
+
+class Probe(msgspec.Struct, frozen=True):
+    """The values that a method is asked with, one by one, as its one argument.
+
+    Attributes:
+        values: as JSON, with what makes the term in a world.
+        maps: whether the answers are kept by value (``get_preferred_block_size``); else the values
+            that are accepted are listed.
+        by_capability: the argument is the compute capability itself; ``values`` has one entry.
+    """
+
+    values: tuple[tuple[Any, Callable[[World], Any]], ...]
+    maps: bool = False
+    by_capability: bool = False
+
+
+class Worlds(msgspec.Struct, frozen=True):
+    """The supposed machines, by compute capability."""
+
+    by_capability: dict[str, World]
+
+    @property
+    def first(self) -> World:
+        """Any one of them, for what depends on no architecture."""
+        return next(iter(self.by_capability.values()))
+
+
+Supposed = Mapping[str, Callable[[World], Any]]
+
+
+def make_worlds(
+    modules: Modules, capabilities: Sequence[str], suppose: Callable[[str], Supposed]
+) -> Worlds:
+    """A world for each compute capability; ``suppose`` says which names tell it there."""
+    return Worlds({one: World(modules, evaluate, call, suppose(one)) for one in capabilities})
+
+
+def ask(world: World, question: Callable[[Frame], Any]) -> Any:
+    """What a question gives in a world; unknown where it cannot be read. Never raises.
+
+    Returns a value, an :class:`Unknown`, or a :class:`RaisedError` that the code raises.
+    """
+    world.steps, world.depth, world.used_capability = STEPS, 0, False
+    frame = Frame(_NOWHERE)
+    try:
+        return question(frame)
+    except GaveUpError as error:
+        return error.unknown
+    except RaisedError as error:
+        return error
+    except RecursionError:
+        return Unknown(Place("", 1, 1), "…", "is nested too deeply")
+
+
+def _nowhere() -> Module:
+    import ast
+
+    from selector.drift.modules import Scope
+
+    return Module("", "", False, ast.Module([], []), Scope(), {}, {})
+
+
+_NOWHERE = _nowhere()
+_PASS = _NOWHERE.tree
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON; an :class:`Unknown` where it is none."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return Unknown(Place("", 1, 1), str(value), "is no number that can be written")
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (list, tuple, range)):
+        return _plain_list(list(value))
+    if isinstance(value, (set, frozenset)):
+        return _plain_list(sorted(value, key=repr))
+    if isinstance(value, dict):
+        parts = {_key(key): plain(part) for key, part in value.items()}
+        doubt = next((part for part in parts.values() if isinstance(part, Unknown)), None)
+        return parts if doubt is None else doubt
+    if isinstance(value, EnumMember):
+        return f"{value.cls.name}.{value.name}"
+    if isinstance(value, ClassTerm):
+        return label(value)
+    if isinstance(value, External) and value.path in DTYPES:
+        return DTYPES[value.path]
+    if isinstance(value, Instance) and not value.supposed:
+        parts = {name: plain(part) for name, part in value.fields.items()}
+        doubt = next((part for part in parts.values() if isinstance(part, Unknown)), None)
+        text = ", ".join(f"{name}={part!r}" for name, part in parts.items())
+        return f"{value.cls.name}({text})" if doubt is None else doubt
+    if isinstance(value, Unknown):
+        return value
+    if isinstance(value, External):
+        return Unknown(value.place, value.path, "is a value of another package")
+    place = value.place if isinstance(value, FunctionTerm) else Place("", 1, 1)
+    return Unknown(place, "…", "is no plain value")
+
+
+def _key(value: Any) -> str:
+    return str(plain(value)) if not isinstance(value, str) else value
+
+
+def _plain_list(values: list[Any]) -> Any:
+    parts = [plain(value) for value in values]
+    doubt = next((part for part in parts if isinstance(part, Unknown)), None)
+    return parts if doubt is None else doubt
+
+
+def label(cls: ClassTerm) -> str:
+    """A class's dotted path, as the class itself would say it."""
+    name = cls.overrides.get("__qualname__", cls.name)
+    module = cls.overrides.get("__module__", cls.module_name)
+    return f"{module}.{name}" if isinstance(name, str) and isinstance(module, str) else cls.path
+
+
+def position(place: Place) -> Position:
+    """A place as a position."""
+    return Position(place.path, place.line, place.column)
+
+
+def dynamic(unknown: Unknown) -> Dynamic:
+    """An unknown as data."""
+    return Dynamic(position(unknown.place), unknown.text, unknown.why)
+
+
+def answer_of(value: Any, at: Place) -> Answer:
+    """What was read, as an answer."""
+    if isinstance(value, RaisedError):
+        return Answer(raises=value.name)
+    made = plain(value)
+    if isinstance(made, Unknown):
+        if not made.place.path:
+            made = Unknown(at, made.text, made.why)
+        return Answer(dynamic=dynamic(made))
+    return Answer(value=made)
+
+
+def read_class(
+    worlds: Worlds,
+    locate: Callable[[World], Any],
+    wanted: re.Pattern[str],
+    probes: Mapping[str, Probe],
+) -> ClassReading:
+    """The capabilities that a class states and inherits.
+
+    Args:
+        locate: world → the class there.
+        wanted: which names of members are read.
+        probes: method → what it is asked with.
+    """
+    cls = locate(worlds.first)
+    found = ask(worlds.first, lambda frame: members_of(worlds.first, cls))
+    names = found if isinstance(found, dict) else {}
+    attributes = {
+        name: read_attribute(worlds, locate, name, probes.get(name))
+        for name in sorted(names)
+        if wanted.search(name)
+    }
+    linear = ask(worlds.first, lambda frame: order(worlds.first, cls))
+    return ClassReading(
+        label(cls),
+        position(cls.place),
+        tuple(_ancestor(one) for one in linear) if isinstance(linear, (list, tuple)) else (),
+        {name: attribute for name, attribute in attributes.items() if attribute is not None},
+    )
+
+
+def _ancestor(one: Any) -> str:
+    if isinstance(one, ClassTerm):
+        return label(one)
+    return one.path if isinstance(one, External) else f"? {one.text}"
+
+
+def read_attribute(
+    worlds: Worlds, locate: Callable[[World], Any], name: str, probe: Probe | None
+) -> Attribute | None:
+    """One capability of a class; ``None`` where no class of the hierarchy has it."""
+    first = worlds.first
+    member = ask(first, lambda frame: find_member(first, locate(first), name))
+    if member is None:
+        return None
+    if not isinstance(member, Member):
+        at = member.place if isinstance(member, (Unknown, RaisedError)) else Place("", 1, 1)
+        return Attribute(name, "attribute", "", position(at), answer_of(member, at))
+    answers: dict[str, Answer] = {}
+    for capability, world in worlds.by_capability.items():
+        answers[capability], depends = _ask_member(world, locate(world), name, probe, member)
+        if not depends and not answers.keys() - {capability}:
+            return _attribute(name, member, probe, answers[capability], {})
+    alike = len({msgspec.json.encode(one) for one in answers.values()}) == 1
+    if alike:
+        return _attribute(name, member, probe, next(iter(answers.values())), {})
+    return _attribute(name, member, probe, None, answers)
+
+
+def _attribute(
+    name: str,
+    member: Member,
+    probe: Probe | None,
+    answer: Answer | None,
+    by_capability: dict[str, Answer],
+) -> Attribute:
+    kind = "attribute"
+    if isinstance(member.value, FunctionTerm):
+        kind = "property" if member.value.kind == "property" else "method"
+    owner = label(member.owner) if member.owner is not None else ""
+    used = kind == "method" and probe is not None and not probe.by_capability
+    asked = tuple(value for value, _ in probe.values) if used and probe is not None else ()
+    place = position(member.place)
+    return Attribute(name, kind, owner, place, answer, by_capability, asked)
+
+
+def _ask_member(
+    world: World, cls: ClassTerm, name: str, probe: Probe | None, member: Member
+) -> tuple[Answer, bool]:
+    """What a class says in one world, and whether that depends on the architecture."""
+    if not isinstance(member.value, FunctionTerm):
+        value = ask(world, lambda frame: class_attribute(world, cls, name, _PASS, frame))
+        return answer_of(value, member.place), world.used_capability
+    function = ask(world, lambda frame: class_attribute(world, cls, name, _PASS, frame))
+    depends = world.used_capability
+    if not isinstance(function, (FunctionTerm, BoundMethod)):
+        unknown = function if isinstance(function, Unknown) else None
+        why = unknown or Unknown(member.place, name, "is a property, which an object answers")
+        return Answer(dynamic=dynamic(why)), depends
+    needed = _needed(function)
+    if needed == 0:
+        value = ask(world, lambda frame: world.call(function, [], {}, (frame, _PASS)))
+        return answer_of(value, member.place), depends or world.used_capability
+    if needed != 1 or probe is None:
+        why = Unknown(member.place, name, "takes arguments that are not asked here")
+        return Answer(dynamic=dynamic(why)), depends
+    answer, used = _ask_probe(world, function, probe, member.place)
+    return answer, depends or used or probe.by_capability
+
+
+def _needed(function: FunctionTerm | BoundMethod) -> int:
+    """How many arguments a call must give."""
+    inner = function.function if isinstance(function, BoundMethod) else function
+    takes = inner.node.args
+    count = len(takes.posonlyargs) + len(takes.args) - len(takes.defaults)
+    count += sum(default is None for default in takes.kw_defaults)
+    return count - (1 if isinstance(function, BoundMethod) else 0)
+
+
+def _ask_probe(world: World, function: Any, probe: Probe, at: Place) -> tuple[Answer, bool]:
+    used = False
+    taken: dict[Any, Any] = {}
+    undecided: list[Any] = []
+    doubt: Unknown | None = None
+    for value, make in probe.values:
+        result = ask(
+            world, lambda frame, make=make: world.call(function, [make(world)], {}, (frame, _PASS))
+        )
+        used = used or world.used_capability
+        if isinstance(result, RaisedError):
+            return Answer(raises=result.name), used
+        if probe.by_capability:
+            known = truth(result)
+            return answer_of(result if known is None else known, at), used
+        decided = plain(result) if probe.maps else truth(result)
+        if decided is None or isinstance(decided, Unknown):
+            undecided.append(value)
+            doubt = doubt or (result if isinstance(result, Unknown) else _no_value(at))
+        elif probe.maps:
+            taken[str(value)] = decided
+        elif decided:
+            taken[value] = value
+    kept = taken if probe.maps else list(taken.values())
+    if doubt is None:
+        return Answer(value=kept), used
+    return Answer(value=kept, dynamic=dynamic(doubt), undecided=tuple(undecided)), used
+
+
+def _no_value(at: Place) -> Unknown:
+    return Unknown(at, "…", "gives no plain value")

@@ -1,0 +1,583 @@
+"""What an expression gives: a value, or an unknown with its place. It never guesses."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from selector.drift.attributes import attribute
+from selector.drift.hierarchy import find_member
+from selector.drift.terms import (
+    BoundMethod,
+    EnumMember,
+    Env,
+    External,
+    FunctionTerm,
+    Instance,
+    Place,
+    RaisedError,
+    SuperTerm,
+    Unknown,
+    same,
+    truth,
+)
+from selector.drift.world import ANY, UNBOUND, Frame, GaveUpError, World
+
+__all__ = ["evaluate"]
+
+SIZE = 100_000
+"""No collection or text longer than this is made."""
+NUMBER = 10**30
+"""No whole number beyond this is made."""
+
+
+def evaluate(world: World, node: ast.expr, frame: Frame) -> Any:
+    """The value of an expression in a frame."""
+    handler = _HANDLERS.get(type(node))
+    if handler is None:
+        raise GaveUpError(frame.unknown(node, f"is a {type(node).__name__}, which is not read"))
+    return handler(world, node, frame)
+
+
+def _constant(world: World, node: ast.Constant, frame: Frame) -> Any:
+    return node.value
+
+
+def _name(world: World, node: ast.Name, frame: Frame) -> Any:
+    if frame.body is not None:
+        member = frame.body.scope.names.get(node.id)
+        if member:
+            found = world.remember(
+                ("body", id(frame.body), node.id),
+                lambda: world.bound(frame.body.scope, node.id, frame, frame.body),  # type: ignore[union-attr]
+                lambda: frame.unknown(node, "is defined by itself"),
+            )
+            if found is not UNBOUND:
+                return found
+    if frame.env is not None:
+        bound, value = frame.env.find(node.id)
+        if bound:
+            return value
+    return world.global_name(frame.module, node.id, Place.of(frame.module, node))
+
+
+def _attribute(world: World, node: ast.Attribute, frame: Frame) -> Any:
+    base = world.evaluate(node.value, frame)
+    value = attribute(world, base, node.attr, node, frame)
+    if isinstance(value, Unknown):
+        frame.may_raise |= ANY
+    return value
+
+
+def _elements(world: World, nodes: list[ast.expr], frame: Frame) -> list[Any]:
+    values: list[Any] = []
+    for node in nodes:
+        if isinstance(node, ast.Starred):
+            inner = world.evaluate(node.value, frame)
+            values += items_of(world, inner, node, frame)
+        else:
+            values.append(world.evaluate(node, frame))
+    return values
+
+
+def items_of(world: World, value: Any, node: ast.AST, frame: Frame) -> list[Any]:
+    """The items of something that can be gone through; gives up where they are not known."""
+    if isinstance(value, (list, tuple, range)):
+        return list(value)
+    if isinstance(value, (set, frozenset)):
+        return sorted(value, key=repr)
+    if isinstance(value, (dict, str)):
+        return list(value)
+    if isinstance(value, Instance) and value.is_tuple:
+        return list(value.fields.values())
+    if isinstance(value, Unknown):
+        raise GaveUpError(value)
+    raise GaveUpError(frame.unknown(node, "goes through something whose items are not read"))
+
+
+def _own(frame: Frame, value: Any) -> Any:
+    """Remembers that nothing else can see a collection yet."""
+    frame.owned[id(value)] = value
+    return value
+
+
+def _list(world: World, node: ast.List, frame: Frame) -> Any:
+    return _own(frame, _elements(world, node.elts, frame))
+
+
+def _tuple(world: World, node: ast.Tuple, frame: Frame) -> Any:
+    return tuple(_elements(world, node.elts, frame))
+
+
+def _set(world: World, node: ast.Set, frame: Frame) -> Any:
+    return _own(frame, make_set(_elements(world, node.elts, frame), node, frame))
+
+
+def make_set(values: list[Any], node: ast.AST, frame: Frame) -> Any:
+    """A set; gives up where it is not known which elements are equal."""
+    plain = (bool, int, float, str, type(None), tuple)
+    if all(isinstance(value, plain) and _is_plain(value) for value in values):
+        return set(values)
+    kept: list[Any] = []
+    for value in values:
+        answers = [same(value, other) for other in kept]
+        if None in answers:
+            raise GaveUpError(frame.unknown(node, "holds elements that are not known"))
+        if True not in answers:
+            kept.append(value)
+    return tuple(kept)  # only asked what is in it
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(_is_plain(part) for part in value)
+    return isinstance(value, (bool, int, float, str, type(None)))
+
+
+def _dict(world: World, node: ast.Dict, frame: Frame) -> Any:
+    made: dict[Any, Any] = {}
+    for key, value in zip(node.keys, node.values, strict=True):
+        item = world.evaluate(value, frame)
+        if key is None:
+            if not isinstance(item, dict):
+                raise GaveUpError(frame.unknown(node, "is made from what cannot be read"))
+            made.update(item)
+            continue
+        known = world.evaluate(key, frame)
+        if not _is_plain(known) and not isinstance(known, EnumMember):
+            raise GaveUpError(frame.unknown(key, "is a key that cannot be read"))
+        made[known] = item
+    return _own(frame, made)
+
+
+def _bool_op(world: World, node: ast.BoolOp, frame: Frame) -> Any:
+    stops = isinstance(node.op, ast.Or)
+    doubt: Unknown | None = None
+    value: Any = None
+    for operand in node.values:
+        value = _read(world, operand, frame, doubt is not None)
+        known = truth(value)
+        if known is stops:
+            return value if doubt is None else _with_truth(doubt, stops)
+        if known is None and doubt is None:
+            doubt = value if isinstance(value, Unknown) else frame.unknown(operand, _SYMBOL)
+    return value if doubt is None else _with_truth(doubt, None)
+
+
+def _read(world: World, node: ast.expr, frame: Frame, maybe: bool) -> Any:
+    """An expression that may not be asked for: what it binds or raises is then not certain."""
+    if not maybe:
+        return world.evaluate(node, frame)
+    frame.maybe += 1
+    try:
+        return world.evaluate(node, frame)
+    except RaisedError:
+        raise GaveUpError(frame.unknown(node, "may raise")) from None
+    finally:
+        frame.maybe -= 1
+
+
+_SYMBOL = "is a value of another package, which may count as true or false"
+
+
+def _with_truth(unknown: Unknown, known: bool | None) -> Unknown:
+    return Unknown(unknown.place, unknown.text, unknown.why, known)
+
+
+def _unary(world: World, node: ast.UnaryOp, frame: Frame) -> Any:
+    value = world.evaluate(node.operand, frame)
+    if isinstance(node.op, ast.Not):
+        known = truth(value)
+        if known is None:
+            doubt = value if isinstance(value, Unknown) else frame.unknown(node, _SYMBOL)
+            return _with_truth(doubt, None)
+        return not known
+    if isinstance(value, Unknown):
+        return value
+    if isinstance(value, (int, float)):
+        return {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert}[
+            type(node.op)
+        ](value)  # type: ignore[operator]
+    return frame.unknown(node, "is not computed")
+
+
+_OPERATIONS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Div: operator.truediv,
+    ast.Mod: operator.mod,
+    ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_,
+    ast.BitXor: operator.xor,
+}
+
+
+def _binary(world: World, node: ast.BinOp, frame: Frame) -> Any:
+    left, right = world.evaluate(node.left, frame), world.evaluate(node.right, frame)
+    for value in (left, right):
+        if isinstance(value, Unknown):
+            return _with_truth(value, None)
+    return binary(left, right, node.op, node, frame)
+
+
+def binary(left: Any, right: Any, op: ast.operator, node: ast.AST, frame: Frame) -> Any:
+    """An arithmetic operation of numbers, or ``+`` of texts and lists."""
+    numbers = isinstance(left, (int, float)) and isinstance(right, (int, float))
+    joins = (
+        isinstance(op, ast.Add)
+        and type(left) is type(right)
+        and isinstance(left, (str, list, tuple))
+        and len(left) + len(right) <= SIZE
+    )
+    sets = isinstance(left, (set, frozenset)) and isinstance(right, (set, frozenset))
+    apart = sets and isinstance(op, (ast.Sub, ast.BitAnd, ast.BitOr, ast.BitXor))
+    if isinstance(op, ast.Pow) and numbers and 0 <= right <= 64 and abs(left) <= 2**16:
+        return left**right
+    if isinstance(op, (ast.LShift, ast.RShift)) and type(left) is type(right) is int:
+        if 0 <= right <= 64:
+            return left << right if isinstance(op, ast.LShift) else left >> right
+    if type(op) not in _OPERATIONS or not (numbers or joins or apart):
+        return frame.unknown(node, "is not computed")
+    try:
+        result = _OPERATIONS[type(op)](left, right)
+    except (TypeError, ZeroDivisionError, OverflowError):
+        frame.may_raise |= ANY
+        return frame.unknown(node, "cannot be computed")
+    if isinstance(result, int) and abs(result) > NUMBER:
+        return frame.unknown(node, "is too large a number")
+    return _own(frame, result) if isinstance(result, (list, set)) else result
+
+
+def _compare(world: World, node: ast.Compare, frame: Frame) -> Any:
+    left = world.evaluate(node.left, frame)
+    doubt: Unknown | None = None
+    for op, operand in zip(node.ops, node.comparators, strict=True):
+        right = world.evaluate(operand, frame)
+        answer = _compare_two(world, left, right, op, node, frame)
+        if answer is False:
+            return False if doubt is None else _with_truth(doubt, False)
+        if answer is not True and doubt is None:
+            doubt = answer
+        left = right
+    return True if doubt is None else doubt
+
+
+def _compare_two(
+    world: World, left: Any, right: Any, op: ast.cmpop, node: ast.Compare, frame: Frame
+) -> Any:
+    answer: bool | None | Unknown
+    match op:
+        case ast.Eq() | ast.NotEq():
+            answer = equal(world, left, right, (frame, node))
+        case ast.Is() | ast.IsNot():
+            answer = _identical(left, right)
+        case ast.In() | ast.NotIn():
+            answer = contains(world, right, left, node, frame)
+        case _:
+            answer = _ordered(world, left, right, op, node, frame)
+    if isinstance(op, (ast.NotEq, ast.IsNot, ast.NotIn)) and isinstance(answer, bool):
+        answer = not answer
+    if isinstance(answer, bool):
+        return answer
+    for value in (left, right):
+        if isinstance(value, Unknown):
+            return _with_truth(value, None)
+    return frame.unknown(node, "compares what cannot be read")
+
+
+def equal(world: World, left: Any, right: Any, at: tuple[Frame, ast.AST]) -> bool | None:
+    """Whether two values are equal, by the method of their class where it has one."""
+    for one, other in ((left, right), (right, left)):
+        if isinstance(one, Instance) and isinstance(other, (Instance, tuple)):
+            answer = _by_method(world, one, other, "__eq__", at)
+            if answer is not _NO_METHOD:
+                return truth(answer) if isinstance(answer, bool) else None
+    return same(left, right)
+
+
+_NO_METHOD = object()
+
+
+def _by_method(
+    world: World, one: Instance, other: Any, name: str, at: tuple[Frame, ast.AST]
+) -> Any:
+    member = find_member(world, one.cls, name)
+    if member is None:
+        return _NO_METHOD
+    if not isinstance(member.value, FunctionTerm):
+        return None
+    return world.call(BoundMethod(member.value, one), [other], {}, at)
+
+
+def _identical(left: Any, right: Any) -> bool | None:
+    for one, other in ((left, right), (right, left)):
+        if one is None and isinstance(other, (Instance, EnumMember)):
+            return False
+    answer = same(left, right)
+    if left is None or right is None or isinstance(left, bool) or isinstance(right, bool):
+        if answer is True and type(left) is not type(right):
+            return False
+        return answer
+    if isinstance(left, EnumMember) and isinstance(right, EnumMember):
+        return answer
+    if answer is False:
+        return False
+    plain = (int, float, str, bytes, list, tuple, dict, set)
+    return None if isinstance(left, plain) or isinstance(right, plain) else answer
+
+
+def contains(world: World, holder: Any, value: Any, node: ast.AST, frame: Frame) -> bool | None:
+    """Whether a value is in a collection or text; ``None``: not known."""
+    if isinstance(holder, str):
+        return value in holder if isinstance(value, str) else None
+    if not isinstance(holder, (list, tuple, set, frozenset, dict, range)):
+        return None
+    answers = [equal(world, value, item, (frame, node)) for item in list(holder)[:SIZE]]
+    if True in answers:
+        return True
+    return None if None in answers else False
+
+
+_ORDER: dict[type[ast.cmpop], tuple[Callable[[Any, Any], bool], str]] = {
+    ast.Lt: (operator.lt, "__lt__"),
+    ast.LtE: (operator.le, "__le__"),
+    ast.Gt: (operator.gt, "__gt__"),
+    ast.GtE: (operator.ge, "__ge__"),
+}
+
+
+def _ordered(
+    world: World, left: Any, right: Any, op: ast.cmpop, node: ast.Compare, frame: Frame
+) -> Any:
+    compare, method = _ORDER[type(op)]
+    if isinstance(left, Instance):
+        answer = _by_method(world, left, right, method, (frame, node))
+        if answer is not _NO_METHOD:
+            return answer if isinstance(answer, bool) else None
+        left = tuple(left.fields.values()) if left.is_tuple else left
+    if isinstance(right, Instance) and right.is_tuple:
+        if find_member(world, right.cls, _REFLECTED[method]) is not None:
+            return None
+        right = tuple(right.fields.values())
+    numbers = (int, float)
+    plain = (
+        (isinstance(left, numbers) and isinstance(right, numbers))
+        or (isinstance(left, str) and isinstance(right, str))
+        or (isinstance(left, tuple) and isinstance(right, tuple) and _is_plain((left, right)))
+    )
+    try:
+        return compare(left, right) if plain else None
+    except TypeError:
+        return None
+
+
+_REFLECTED = {"__lt__": "__gt__", "__gt__": "__lt__", "__le__": "__ge__", "__ge__": "__le__"}
+
+
+def _if_else(world: World, node: ast.IfExp, frame: Frame) -> Any:
+    test = world.evaluate(node.test, frame)
+    known = truth(test)
+    if known is not None:
+        return world.evaluate(node.body if known else node.orelse, frame)
+    one = _read(world, node.body, frame, True)
+    other = _read(world, node.orelse, frame, True)
+    if same(one, other) is True:
+        return one
+    doubt = test if isinstance(test, Unknown) else frame.unknown(node.test, _SYMBOL)
+    agreed = truth(one) if truth(one) is truth(other) else None
+    return _with_truth(doubt, agreed)
+
+
+def _subscript(world: World, node: ast.Subscript, frame: Frame) -> Any:
+    base = world.evaluate(node.value, frame)
+    if isinstance(base, Unknown):
+        return _with_truth(base, None)
+    if isinstance(base, Instance) and base.is_tuple:
+        base = tuple(base.fields.values())
+    if isinstance(node.slice, ast.Slice):
+        return _slice(world, base, node.slice, node, frame)
+    index = world.evaluate(node.slice, frame)
+    if isinstance(base, (list, tuple, str)) and isinstance(index, int):
+        if -len(base) <= index < len(base):
+            return base[index]
+    elif isinstance(base, dict) and isinstance(index, (int, str, float, tuple, EnumMember)):
+        for key, value in base.items():
+            if same(key, index) is True:
+                return value
+    frame.may_raise |= ANY
+    return frame.unknown(node, "looks up what cannot be read")
+
+
+def _slice(world: World, base: Any, cut: ast.Slice, node: ast.AST, frame: Frame) -> Any:
+    ends = [
+        world.evaluate(part, frame) if part is not None else None
+        for part in (cut.lower, cut.upper, cut.step)
+    ]
+    known = all(end is None or isinstance(end, int) for end in ends)
+    if known and isinstance(base, (list, tuple, str)) and ends[2] != 0:
+        return base[slice(*ends)]
+    return frame.unknown(node, "looks up what cannot be read")
+
+
+def _joined(world: World, node: ast.JoinedStr, frame: Frame) -> Any:
+    parts: list[str] = []
+    doubt: Unknown | None = None
+    for value in node.values:
+        if isinstance(value, ast.Constant):
+            parts.append(str(value.value))
+            continue
+        assert isinstance(value, ast.FormattedValue)
+        inner = world.evaluate(value.value, frame)
+        plain = isinstance(inner, (bool, int, str, type(None))) and value.format_spec is None
+        if plain and value.conversion == -1:
+            parts.append(str(inner))
+        elif doubt is None:
+            held = isinstance(inner, Unknown)
+            doubt = inner if held else frame.unknown(value.value, "is not put into words")
+    if doubt is not None:
+        return _with_truth(doubt, True if any(parts) else None)
+    return "".join(parts)
+
+
+def _named(world: World, node: ast.NamedExpr, frame: Frame) -> Any:
+    value = world.evaluate(node.value, frame)
+    if frame.env is None:
+        return frame.unknown(node, "binds a name outside a function")
+    if frame.maybe:
+        frame.env.names[node.target.id] = frame.unknown(node, "may not be bound")
+    else:
+        frame.env.names[node.target.id] = value
+    return value
+
+
+def _lambda(world: World, node: ast.Lambda, frame: Frame) -> Any:
+    if frame.env is not None:
+        frame.env.captured = True
+    return FunctionTerm(node, frame.module, None, frame.env)
+
+
+def _comprehension(
+    world: World, node: ast.ListComp | ast.SetComp | ast.GeneratorExp, frame: Frame
+) -> Any:
+    inner = Frame(frame.module, Env({}, frame.env), frame.body, frame.owner, frame.receiver)
+    inner.maybe = frame.maybe
+    values: list[Any] = []
+
+    def walk(level: int) -> None:
+        if level == len(node.generators):
+            values.append(world.evaluate(node.elt, inner))
+            return
+        part = node.generators[level]
+        if part.is_async:
+            raise GaveUpError(frame.unknown(node, "is not read"))
+        source = world.evaluate(part.iter, frame if level == 0 else inner)
+        for item in items_of(world, source, part.iter, frame)[:SIZE]:
+            bind_target(world, part.target, item, inner)
+            if _passes(world, part.ifs, inner):
+                walk(level + 1)
+
+    walk(0)
+    frame.may_raise |= inner.may_raise
+    if isinstance(node, ast.SetComp):
+        return _own(frame, make_set(values, node, frame))
+    return _own(frame, values)
+
+
+def _passes(world: World, tests: list[ast.expr], frame: Frame) -> bool:
+    for test in tests:
+        value = world.evaluate(test, frame)
+        known = truth(value)
+        if known is None:
+            held = isinstance(value, Unknown)
+            raise GaveUpError(value if held else frame.unknown(test, _SYMBOL))
+        if not known:
+            return False
+    return True
+
+
+def _dict_comprehension(world: World, node: ast.DictComp, frame: Frame) -> Any:
+    pair = ast.copy_location(ast.Tuple([node.key, node.value], ast.Load()), node)
+    listed = ast.copy_location(ast.ListComp(pair, node.generators), node)
+    made: dict[Any, Any] = {}
+    for key, value in _comprehension(world, listed, frame):
+        if not _is_plain(key) and not isinstance(key, EnumMember):
+            raise GaveUpError(frame.unknown(node, "has a key that cannot be read"))
+        made[key] = value
+    return _own(frame, made)
+
+
+def bind_target(world: World, target: ast.expr, value: Any, frame: Frame) -> None:
+    """Gives the names of an assignment's target their values."""
+    assert frame.env is not None
+    if isinstance(target, ast.Name):
+        frame.env.names[target.id] = value
+        return
+    if isinstance(target, (ast.Tuple, ast.List)) and not any(
+        isinstance(part, ast.Starred) for part in target.elts
+    ):
+        parts = items_of(world, value, target, frame)
+        if len(parts) == len(target.elts):
+            for one, part in zip(target.elts, parts, strict=True):
+                bind_target(world, one, part, frame)
+            return
+    raise GaveUpError(frame.unknown(target, "is assigned in a way that is not read"))
+
+
+def _call(world: World, node: ast.Call, frame: Frame) -> Any:
+    if isinstance(node.func, ast.Name) and node.func.id == "super" and not node.args:
+        if frame.owner is None or frame.receiver is None:
+            raise GaveUpError(frame.unknown(node, "is asked outside a method"))
+        return SuperTerm(frame.owner, frame.receiver)
+    function = world.evaluate(node.func, frame)
+    given = _elements(world, node.args, frame)
+    named: dict[str, Any] = {}
+    for keyword in node.keywords:
+        value = world.evaluate(keyword.value, frame)
+        if keyword.arg is not None:
+            named[keyword.arg] = value
+        elif isinstance(value, dict) and all(isinstance(key, str) for key in value):
+            named.update(value)
+        else:
+            raise GaveUpError(frame.unknown(node, "is called with what cannot be read"))
+    value = world.call(function, given, named, (frame, node))
+    if isinstance(value, Unknown):
+        frame.may_raise |= ANY
+        if not _is_harmless(function) and any(
+            id(one) in frame.owned for one in (*given, *named.values())
+        ):
+            raise GaveUpError(frame.unknown(node, "is handed a collection that it may change"))
+    return value
+
+
+def _is_harmless(function: Any) -> bool:
+    """Whether a call that is not understood changes nothing that it is given."""
+    return isinstance(function, External) and function.path.startswith(("builtins.", "math."))
+
+
+_HANDLERS: dict[type[ast.expr], Callable[[World, Any, Frame], Any]] = {
+    ast.Attribute: _attribute,
+    ast.BinOp: _binary,
+    ast.BoolOp: _bool_op,
+    ast.Call: _call,
+    ast.Compare: _compare,
+    ast.Constant: _constant,
+    ast.Dict: _dict,
+    ast.DictComp: _dict_comprehension,
+    ast.GeneratorExp: _comprehension,
+    ast.IfExp: _if_else,
+    ast.JoinedStr: _joined,
+    ast.Lambda: _lambda,
+    ast.List: _list,
+    ast.ListComp: _comprehension,
+    ast.Name: _name,
+    ast.NamedExpr: _named,
+    ast.Set: _set,
+    ast.SetComp: _comprehension,
+    ast.Subscript: _subscript,
+    ast.Tuple: _tuple,
+    ast.UnaryOp: _unary,
+}

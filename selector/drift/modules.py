@@ -1,0 +1,315 @@
+"""Modules of a source: their syntax trees, what each name is bound to, and what is changed later.
+
+A name can be bound more than once, under conditions, or changed after it was bound. All of that is
+kept, because a reader that takes the last assignment it sees would state wrong values.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+import msgspec
+
+from selector.drift.sources import Source
+from selector.values import Finding, Severity
+
+__all__ = ["Binding", "Guard", "Module", "Modules", "Scope", "read_scope"]
+
+MODULES = 4_000
+"""No more modules than this are read of one source."""
+NESTING = 60
+"""Statements nested deeper than this are not looked into."""
+
+_MUTATORS = frozenset(
+    "append extend insert add update remove discard pop popitem clear setdefault sort reverse "
+    "intersection_update difference_update symmetric_difference_update".split()
+)
+
+
+class Guard(msgspec.Struct, frozen=True):
+    """A condition under which a binding is reached.
+
+    Attributes:
+        test: the test of an ``if``; ``None``: a ``try``, a loop, a ``with``: it may or may not run.
+        holds: whether the test must be true (the body) or false (the ``else``).
+    """
+
+    test: ast.expr | None
+    holds: bool = True
+
+
+class Binding(msgspec.Struct, frozen=True):
+    """One statement that gives a name something.
+
+    Attributes:
+        name: the name.
+        node: a function, class, assignment or import; any other statement says nothing readable.
+        guards: the conditions around it, outermost first.
+        index: which element of an unpacked tuple the name gets; ``None``: all of the value.
+        alias: of an import, the name that is imported.
+    """
+
+    name: str
+    node: ast.stmt | ast.expr
+    guards: tuple[Guard, ...] = ()
+    index: int | None = None
+    alias: ast.alias | None = None
+
+
+class Scope(msgspec.Struct):
+    """What the names of a module or a class body are bound to.
+
+    Attributes:
+        names: name → bindings in order.
+        stars: imports of ``*``, with their guards.
+        tricks: a call in the body that can bind names unseen (``exec``, ``vars``, ``locals``).
+    """
+
+    names: dict[str, list[Binding]] = {}
+    stars: list[tuple[ast.ImportFrom, tuple[Guard, ...]]] = []
+    tricks: bool = False
+
+
+class Module(msgspec.Struct):
+    """A module as it was read.
+
+    Attributes:
+        name: dotted.
+        path: its file inside the source.
+        is_package: whether it is an ``__init__.py``.
+        tree: its syntax tree.
+        scope: its names.
+        changed: names of its globals that code in it changes after they were bound.
+        class_stores: attribute → where code in it sets or changes that attribute of a class.
+    """
+
+    name: str
+    path: str
+    is_package: bool
+    tree: ast.Module
+    scope: Scope
+    changed: dict[str, int]
+    class_stores: dict[str, int]
+
+
+class Modules:
+    """Reads modules when they are asked for, each once; what cannot be read is a finding."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.findings: list[Finding] = source.findings
+        self._read: dict[str, Module | None] = {}
+
+    @property
+    def count(self) -> int:
+        """How many modules were read."""
+        return sum(module is not None for module in self._read.values())
+
+    def get(self, name: str) -> Module | None:
+        """A module by its dotted name; ``None``: not in the source, or it could not be read."""
+        if name in self._read:
+            return self._read[name]
+        if not self.owns(name) or len(self._read) >= MODULES:
+            return None
+        self._read[name] = module = self._load(name)
+        return module
+
+    def owns(self, name: str) -> bool:
+        """Whether a name belongs to the package that is read."""
+        package = self.source.package
+        return name == package or name.startswith(f"{package}.")
+
+    def has(self, name: str) -> bool:
+        """Whether there is a module or a folder of this name in the source."""
+        return self.owns(name) and self.source.has(name)
+
+    def _load(self, name: str) -> Module | None:
+        file = self.source.read(name)
+        if file is None:
+            return None
+        try:
+            tree = ast.parse(file.data, file.path)
+            scope = read_scope(tree.body)
+            changed, stores = _changes(tree)
+        except SyntaxError as error:
+            return self._broken(file.path, error.lineno or 1, error.offset or 1, error.msg)
+        except (ValueError, RecursionError, MemoryError) as error:
+            what = str(error).splitlines()[0] if str(error) else type(error).__name__
+            return self._broken(file.path, 1, 1, what)
+        return Module(name, file.path, file.is_package, tree, scope, changed, stores)
+
+    def _broken(self, path: str, line: int, column: int, why: str) -> None:
+        message = f"cannot be read as Python: {why[:200]}; what it defines is not known"
+        self.findings.append(Finding(path, line, max(column, 1), "CAP304", Severity.ERROR, message))
+
+
+def read_scope(body: list[ast.stmt]) -> Scope:
+    """The names that statements bind, those inside ``if``, ``try``, loops and ``with`` too.
+
+    Functions and classes are scopes of their own and are not looked into.
+    """
+    scope = Scope({}, [], False)
+    _read_body(body, (), scope, 0)
+    return scope
+
+
+_MAYBE = Guard(None)
+
+
+def _read_body(body: list[ast.stmt], guards: tuple[Guard, ...], scope: Scope, depth: int) -> None:
+    if depth > NESTING:
+        scope.tricks = True
+        return
+    for statement in body:
+        for binding in _bindings(statement, guards):
+            scope.names.setdefault(binding.name, []).append(binding)
+        if isinstance(statement, ast.ImportFrom) and statement.names[0].name == "*":
+            scope.stars.append((statement, guards))
+        elif isinstance(statement, ast.If):
+            test = statement.test
+            _read_body(statement.body, (*guards, Guard(test)), scope, depth + 1)
+            _read_body(statement.orelse, (*guards, Guard(test, False)), scope, depth + 1)
+        elif not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            scope.tricks = scope.tricks or _plays_tricks(statement)
+            for inner in _inner_bodies(statement):
+                _read_body(inner, (*guards, _MAYBE), scope, depth + 1)
+
+
+def _inner_bodies(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
+    for field in ("body", "orelse", "finalbody"):
+        if isinstance(inner := getattr(statement, field, None), list):
+            yield inner
+    for handler in getattr(statement, "handlers", ()):
+        yield handler.body
+    for case in getattr(statement, "cases", ()):
+        yield case.body
+
+
+def _bindings(statement: ast.stmt, guards: tuple[Guard, ...]) -> Iterator[Binding]:
+    match statement:
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+            yield Binding(statement.name, statement, guards)
+        case ast.Import() | ast.ImportFrom():
+            for alias in statement.names:
+                if alias.name != "*":
+                    name = alias.asname or alias.name.split(".")[0]
+                    yield Binding(name, statement, guards, alias=alias)
+        case ast.Assign():
+            for target in statement.targets:
+                yield from _targets(target, statement, guards)
+        case ast.AnnAssign(value=ast.expr(), target=ast.Name()):
+            yield Binding(statement.target.id, statement, guards)
+        case ast.AugAssign(target=ast.Name()):
+            yield Binding(statement.target.id, statement, guards)
+        case _:
+            yield from _other_names(statement, guards)
+
+
+def _targets(
+    target: ast.expr, statement: ast.Assign, guards: tuple[Guard, ...]
+) -> Iterator[Binding]:
+    if isinstance(target, ast.Name):
+        yield Binding(target.id, statement, guards)
+    elif isinstance(target, (ast.Tuple, ast.List)):
+        plain = all(isinstance(element, ast.Name) for element in target.elts)
+        for index, element in enumerate(target.elts):
+            for node in ast.walk(element):
+                if isinstance(node, ast.Name):
+                    known = statement if plain else node
+                    yield Binding(node.id, known, guards, index if plain else None)
+
+
+def _other_names(statement: ast.stmt, guards: tuple[Guard, ...]) -> Iterator[Binding]:
+    """Names that a loop, ``with``, ``del``, ``except … as`` or ``:=`` binds: nothing readable."""
+    heads: list[ast.AST] = []
+    for field, value in ast.iter_fields(statement):
+        if field in ("body", "orelse", "finalbody", "cases"):
+            continue
+        for part in value if isinstance(value, list) else [value]:
+            if isinstance(part, ast.ExceptHandler):
+                if part.name:
+                    yield Binding(part.name, statement, guards)
+            elif isinstance(part, ast.AST):
+                heads.append(part)
+    for head in heads:
+        for node in ast.walk(head):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, (ast.Store, ast.Del)):
+                yield Binding(node.id, node, guards)
+
+
+def _plays_tricks(statement: ast.stmt) -> bool:
+    """Whether a plain statement calls what can bind names unseen."""
+    if any(True for _ in _inner_bodies(statement)) or isinstance(
+        statement, (ast.Import, ast.ImportFrom)
+    ):
+        return False
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            if node.func.id in ("exec", "eval", "vars", "locals", "globals"):
+                return True
+    return False
+
+
+def _changes(tree: ast.Module) -> tuple[dict[str, int], dict[str, int]]:
+    """The globals that are changed in place, and the attributes of classes that are set."""
+    changed: dict[str, int] = {}
+    stores: dict[str, int] = {}
+    classes = _class_names(tree)
+    for node in ast.walk(tree):
+        match node:
+            case ast.Global():
+                changed.update(dict.fromkeys(node.names, node.lineno))
+            case ast.Call(func=ast.Attribute(attr=method, value=base)) if method in _MUTATORS:
+                _note_change(base, node.lineno, changed, stores, classes)
+            case ast.Subscript(ctx=ast.Store() | ast.Del(), value=base):
+                _note_change(base, node.lineno, changed, stores, classes)
+            case ast.AugAssign(target=ast.Attribute(value=base, attr=name)):
+                if _is_class(base, classes | {"self"}):  # a list of the class is changed in place
+                    stores.setdefault(name, node.lineno)
+            case ast.Attribute(ctx=ast.Store() | ast.Del(), value=base, attr=name):
+                if _is_class(base, classes):
+                    stores.setdefault(name, node.lineno)
+            case ast.Call(func=ast.Name(id="setattr" | "delattr"), args=[base, name, *_]):
+                if _is_class(base, classes):
+                    known = name.value if isinstance(name, ast.Constant) else "*"
+                    stores.setdefault(str(known), node.lineno)
+    return changed, stores
+
+
+def _note_change(
+    base: ast.expr,
+    line: int,
+    changed: dict[str, int],
+    stores: dict[str, int],
+    classes: frozenset[str],
+) -> None:
+    """A list or mapping is changed in place: a global's, or that of an attribute."""
+    if isinstance(base, ast.Name):
+        changed.setdefault(base.id, line)
+    elif isinstance(base, ast.Attribute) and _is_class(base.value, classes | {"self"}):
+        stores.setdefault(base.attr, line)
+
+
+def _class_names(tree: ast.Module) -> frozenset[str]:
+    """Names that look like a class here: defined or imported with a capital letter, and ``cls``."""
+    names = {"cls"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.ImportFrom):
+            names.update(alias.asname or alias.name for alias in node.names)
+    return frozenset(name for name in names if name == "cls" or name.lstrip("_")[:1].isupper())
+
+
+def _is_class(base: ast.expr, classes: frozenset[str]) -> bool:
+    match base:
+        case ast.Name(id=name):
+            return name in classes
+        case ast.Attribute(attr="__class__"):
+            return True
+        case ast.Attribute(attr=name):
+            return name in classes
+        case ast.Call(func=ast.Name(id="type")):
+            return True
+    return False

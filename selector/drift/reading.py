@@ -1,0 +1,236 @@
+"""What reading an engine gives: plain frozen data, which :mod:`msgspec` writes as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from selector.drift.modules import Modules
+from selector.values import Finding, Position
+
+__all__ = [
+    "Answer",
+    "Assigned",
+    "Attribute",
+    "Backend",
+    "ClassReading",
+    "Dynamic",
+    "EngineReading",
+    "Guard",
+    "Reader",
+]
+
+
+class Dynamic(msgspec.Struct, frozen=True):
+    """Why something is not known from the code alone.
+
+    Attributes:
+        at: the expression on which it depends.
+        expression: its text there.
+        why: what stands in the way, as the rest of a sentence that begins with the expression.
+    """
+
+    at: Position
+    expression: str
+    why: str
+
+
+class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the code says: a value, or that it raises, or that it is dynamic.
+
+    Attributes:
+        value: JSON: numbers, texts, lists. A member of an enumeration is ``"Class.MEMBER"``, a
+            dtype ``"torch.float16"``, a class its dotted path, an object ``"Class(field=1)"``.
+            For a method that was asked with values, those that it accepts, or a mapping.
+        raises: the exception that it certainly raises instead.
+        dynamic: why the value is not known. ``value`` then says nothing.
+        undecided: of a method that was asked with values, those whose answer is not known;
+            ``value`` then holds those that are accepted all the same.
+    """
+
+    value: Any = None
+    raises: str = ""
+    dynamic: Dynamic | None = None
+    undecided: tuple[Any, ...] = ()
+
+    @property
+    def known(self) -> bool:
+        """Whether all of it is known."""
+        return self.dynamic is None
+
+
+class Attribute(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A capability that a class states or inherits.
+
+    Attributes:
+        name: of the attribute or method.
+        kind: ``attribute``, ``method`` or ``property``.
+        defined_in: the class of the hierarchy that defines it, dotted; empty: not known.
+        at: where that is.
+        answer: what it says on all architectures alike; ``None``: see ``by_capability``.
+        by_capability: what it says on each.
+        asked: the values that a method was asked with.
+    """
+
+    name: str
+    kind: str
+    defined_in: str
+    at: Position
+    answer: Answer | None = None
+    by_capability: dict[str, Answer] = {}
+    asked: tuple[Any, ...] = ()
+
+    @property
+    def known(self) -> bool:
+        """Whether what it says is known on every architecture."""
+        return all(answer.known for answer in self.answers().values())
+
+    def answers(self) -> dict[str, Answer]:
+        """The answers by capability; under ``""`` where all are alike."""
+        return {"": self.answer} if self.answer is not None else self.by_capability
+
+
+class Assigned(msgspec.Struct, frozen=True):
+    """A constructor sets an attribute on the object, so the class's value is not the last word.
+
+    Attributes:
+        name: of the attribute.
+        by: the class whose constructor does it, dotted.
+        at: where.
+        expression: what is assigned.
+    """
+
+    name: str
+    by: str
+    at: Position
+    expression: str
+
+
+class Guard(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A constructor refuses something.
+
+    Attributes:
+        by: the class whose constructor does it, dotted.
+        at: the ``raise``.
+        exception: the class that is raised.
+        message: the constant parts of its text.
+        tests: the conditions around it, as written; all must hold.
+        arguments: the constructor's arguments that the tests read, also by way of ``self``.
+        refuses: argument → what it certainly refuses, of the values asked (a ``None`` in
+            ``by_capability`` never occurs; where not known, the answer is dynamic).
+    """
+
+    by: str
+    at: Position
+    exception: str
+    message: str
+    tests: tuple[str, ...]
+    arguments: tuple[str, ...]
+    refuses: tuple[Attribute, ...] = ()
+
+
+class ClassReading(msgspec.Struct, frozen=True):
+    """A class as it was read.
+
+    Attributes:
+        path: dotted.
+        at: where it is defined.
+        mro: it and its ancestors in order, dotted; ancestors outside the source by their path.
+        attributes: by name.
+        assigned: attributes that a constructor sets on the object.
+        guards: what its constructors refuse.
+    """
+
+    path: str
+    at: Position
+    mro: tuple[str, ...]
+    attributes: dict[str, Attribute]
+    assigned: tuple[Assigned, ...] = ()
+    guards: tuple[Guard, ...] = ()
+
+
+class Backend(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A backend of the engine's registry.
+
+    Attributes:
+        name: in the registry.
+        at: its line there.
+        registered: the class path that it registers; empty: none.
+        cls: the backend class; ``None``: it could not be read, ``problem`` says why.
+        impl, builder: the classes that run it and that make its metadata.
+        problem, impl_problem, builder_problem: why a class is missing.
+    """
+
+    name: str
+    at: Position
+    registered: str
+    cls: ClassReading | None = None
+    impl: ClassReading | None = None
+    builder: ClassReading | None = None
+    problem: str = ""
+    impl_problem: str = ""
+    builder_problem: str = ""
+
+    def classes(self) -> dict[str, ClassReading]:
+        """The classes that were read, by role: ``backend``, ``impl``, ``builder``."""
+        roles = {"backend": self.cls, "impl": self.impl, "builder": self.builder}
+        return {role: cls for role, cls in roles.items() if cls is not None}
+
+
+class EngineReading(msgspec.Struct, frozen=True):
+    """What a source says.
+
+    Attributes:
+        engine: the reader's name.
+        version: as the source states it; empty: it does not.
+        source: what was read, as it was given.
+        capabilities: the architectures that were supposed, one by one.
+        platform: the platform that was supposed.
+        backends: the attention backends, in the registry's order.
+        prefill: backends that only compute the prefill of latent attention.
+        modules: how many modules were read.
+        findings: what could not be read.
+    """
+
+    engine: str
+    version: str
+    source: str
+    platform: str
+    capabilities: tuple[str, ...]
+    backends: tuple[Backend, ...]
+    prefill: tuple[Backend, ...]
+    modules: int
+    findings: tuple[Finding, ...]
+
+    def counts(self) -> dict[str, int]:
+        """How many attributes of all classes are ``known`` and how many ``dynamic``."""
+        attributes = [
+            attribute
+            for backend in (*self.backends, *self.prefill)
+            for cls in backend.classes().values()
+            for attribute in cls.attributes.values()
+        ]
+        known = sum(attribute.known for attribute in attributes)
+        return {"known": known, "dynamic": len(attributes) - known}
+
+
+class Reader(Protocol):
+    """Reads one engine. A module of :mod:`selector.drift.engines` holds one as ``READER``.
+
+    Attributes:
+        name: of the engine, as manifests are named after it: ``vllm``.
+        package: the top-level package that is read.
+    """
+
+    name: str
+    package: str
+
+    def read(self, modules: Modules, capabilities: Sequence[str]) -> EngineReading:
+        """What the source says on each of these architectures. Never raises on what it reads."""
+        ...
+
+
+Locate = Callable[[Any], Any]
+"""World → the class that is meant there."""
