@@ -144,13 +144,14 @@ def _date(text: str, shown: str) -> Trap:
 _FORMS: tuple[tuple[re.Pattern[str], Callable[[str, str], Trap]], ...] = (
     (re.compile(r"[-+]?[0-9][0-9_]{0,17}(:[0-5]?[0-9]){1,9}(\.[0-9_]{0,17})?"), _base_60),
     (re.compile(r"[-+]?0[0-9]{1,17}"), _octal),
-    (re.compile(r"[-+]?0[xobXOB][0-9a-fA-F_]+|[-+]?[0-9][0-9_]*_[0-9_]*"), _other_base),
+    (re.compile(r"[-+]?0[xobXOB][0-9a-fA-F_]+"), _other_base),
     (re.compile(r"[-+]?[0-9]{19,}"), _large),
     (
         re.compile(r"[-+]?([0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*|[0-9]+)([eE][-+]?[0-9]+)?"),
         _decimal,
     ),
     (re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"), _no_number),
+    (re.compile(r"[-+]?[0-9][0-9_]*"), _other_base),  # with underscores: others are told above
     (re.compile(r"[0-9]{4}-[0-9][0-9]?-[0-9][0-9]?([Tt ].*)?"), _date),
 )
 

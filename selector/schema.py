@@ -48,10 +48,11 @@ def check(instance: object, name: str) -> Iterator[Fault]:
     """Yields every mistake in ``instance`` against the schema called ``name``."""
     errors = list(islice(_validator(name).iter_errors(instance), _MOST_ERRORS))
     told = [error for error in errors if not _is_conditional(error)]
+    wanting = {tuple(error.absolute_path) for error in errors if error.validator == "required"}
     misspelt = {
         (*error.absolute_path, key)
         for error in told
-        if error.validator == "additionalProperties"
+        if error.validator == "additionalProperties" and tuple(error.absolute_path) in wanting
         for key in _meant(error)
     }
     places = {tuple(error.absolute_path) for error in told}
@@ -94,8 +95,8 @@ _MOST_TYPES = 3
 _SHORTEST = 2
 """A key as short as this resembles too much."""
 
-_MOST_ERRORS = 1000
-"""How many mistakes are looked for: more are never shown."""
+_MOST_ERRORS, _MOST_KEYS = 400, 50
+"""How many mistakes, and misspelt keys of a mapping, are looked for: more are never shown."""
 
 
 def _missing(error: Any) -> str:
@@ -114,7 +115,7 @@ def _meant(error: Any) -> list[str]:
     unknown = _unknown(error)
     if len(unknown) == len(error.instance):
         return list(error.schema.get("required", ()))  # no key is right: any may be meant
-    return [near[0] for key in unknown if (near := _near(key, error))]
+    return [near[0] for key in unknown[:_MOST_KEYS] if (near := _near(key, error))]
 
 
 def _near(key: str, error: Any) -> list[str]:
@@ -210,7 +211,8 @@ def _worded(error: Any, path: tuple[str | int, ...]) -> Fault:
 
 def _retyped(value: object, kinds: list[str]) -> str:
     """What to write where a value was meant for the type, and YAML reads another."""
-    if isinstance(value, str) and (sign := lacks_space(value)):
+    first = next(iter(value), "") if isinstance(value, dict) else value
+    if isinstance(first, str) and (sign := lacks_space(first)):
         return f"put a space after the {sign}"
     if isinstance(value, int | float) and not isinstance(value, bool) and "string" in kinds:
         return f'write "{value}"'

@@ -88,13 +88,23 @@ def _flaw(before: str, message: str, fix: str) -> Flaw:
 
 
 class _Failure(NamedTuple):
-    """Where and why the parser stopped: lines and columns from 0."""
+    """Where and why the parser stopped: lines and columns from 0.
+
+    Attributes:
+        problem: the parser's words.
+        context: what it was doing.
+        at: where it stopped.
+        since: where that began, if anywhere.
+        lines: of the text.
+        quote: where a quoted text began that goes over lines and ends in the line of ``at``.
+    """
 
     problem: str
     context: str
     at: tuple[int, int]
     since: tuple[int, int] | None
     lines: list[str]
+    quote: tuple[int, int] | None = None
 
     @property
     def seen(self) -> str:
@@ -129,7 +139,23 @@ def _failure(error: yaml.YAMLError, text: str) -> _Failure:
         (mark.line, mark.column) if mark else (0, 0),
         (since.line, since.column) if since else None,
         text.split("\n"),
+        _long_quote(text, mark.line) if mark else None,
     )
+
+
+def _long_quote(text: str, line: int) -> tuple[int, int] | None:
+    """Where the last quoted text before a failure began, if it goes over lines up to this one."""
+    found = None
+    try:
+        for token in yaml.scan(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+            if token.start_mark.line > line:
+                break
+            if isinstance(token, yaml.ScalarToken) and token.style in ("'", '"'):
+                long = token.start_mark.line < token.end_mark.line == line
+                found = (token.start_mark.line, token.start_mark.column) if long else None
+    except yaml.YAMLError:
+        pass  # what is looked at
+    return found
 
 
 def _indent(line: str) -> str:
@@ -173,7 +199,7 @@ def _no_space(failure: _Failure) -> Flaw | None:
         if sign == "colon":
             message = "key without a colon and a space"
             return failure.flaw(place, message, "write `key: value`")
-        if sign == "dash" and number == line:
+        if sign == "dash":
             return failure.flaw(place, "dash without a space", "write `- item`")
     if failure.context == "while scanning a simple key":
         return failure.flaw(failure.at, "key without a colon and a space", "write `key: value`")
@@ -186,6 +212,15 @@ def _line_before(lines: list[str], line: int) -> int:
         if lines[number].strip() and not lines[number].lstrip().startswith("#"):
             return number
     return -1
+
+
+def _run_on(failure: _Failure) -> Flaw | None:
+    """A quote that is not closed ends at the next one, and what was quoted there is no YAML."""
+    if failure.quote is None:
+        return None
+    line, column = failure.quote
+    message = f"quote {failure.lines[line][column]} is not closed before line {failure.at[0] + 1}"
+    return failure.flaw(failure.quote, message, "close it")
 
 
 def _unclosed(failure: _Failure) -> Flaw | None:
@@ -272,6 +307,7 @@ def _worded(failure: _Failure) -> Flaw | None:
 _LOOKS: tuple[Callable[[_Failure], Flaw | None], ...] = (
     _tab,
     _space,
+    _run_on,
     _unclosed,
     _no_space,
     _second_colon,

@@ -205,6 +205,8 @@ def test_what_is_not_a_manifest_at_all(data: bytes | str, said: str) -> None:
         ("a: {stable: [}\n", "1:14: CAP001 a value is missing before this; write one"),
         ('a: "b\nc: 1\nd: 2\n', '1:4: CAP001 quote " is not closed; close it'),
         ("a: 1\nb: 'c\nd: 2\n", "2:4: CAP001 quote ' is not closed; close it"),
+        ('a: "b\nc: "d"\n', '1:4: CAP001 quote " is not closed before line 2; close it'),
+        ("a: 'b\nc:\n  d: ['e']\n", "1:4: CAP001 quote ' is not closed before line 3; close it"),
         ("a: b: c\n", "1:5: CAP001 second colon on one line; quote the value, or "),
         ("a: b\n  c: d\n", "2:3: CAP001 this is indented below a value that is text; indent "),
         ("a:\n   b: 1\n  c: 2\n", "3:3: CAP001 this is not indented as the keys above; "),
