@@ -14,8 +14,8 @@ __all__ = [
     "UnknownDeviceError",
     "UnknownFieldError",
     "UnknownManifestError",
-    "UnknownRuleError",
     "UnknownModelError",
+    "UnknownRuleError",
     "ValueRefusedError",
 ]
 
