@@ -96,10 +96,7 @@ def _instead(finding: Finding, line: str, seen: str, text: str) -> Sequence[Edit
     """The edit that writes ``text``, where what was seen stands there as it is."""
     begin = finding.column - 1
     end = begin + len(seen)
-    behind = line[end : end + 1]
-    if line[begin:end] != seen or (behind and behind not in " \t\r\n,]}"):
-        return ()
-    return [Edit(finding.line, begin + 1, end + 1, text)]
+    return [Edit(finding.line, begin + 1, end + 1, text)] if line[begin:end] == seen else ()
 
 
 def _booleans(document: Document) -> set[str]:

@@ -8,10 +8,15 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from selector.document import read_text
-from selector.lint import Selection, lint
+from selector.lint import Selection, fixing, lint
+from selector.lint.catalogue import Edit, find_rule
+from selector.lint.fixes import say_plainly
 from selector.lint.fixing import mend
+from selector.lint.page import Page
+from selector.values import Finding
 
 ROOT = Path(__file__).parents[3]
 MANIFESTS = ROOT / "tests" / "manifests"
@@ -188,6 +193,44 @@ def test_overlays_are_mended_unless_others_need_them() -> None:
     kept = mend(sources, keep=frozenset({"o.yaml"}))
     assert kept.data["o.yaml"].decode() == overlay
     assert [f.code for f in kept.findings] == ["CAP901"]
+
+
+def test_a_word_is_only_a_boolean_where_the_language_wants_one() -> None:
+    text = MANIFEST.replace("name: example", "name: no").replace("mla: false", "mla: no")
+    document = read_text(text, "a.yaml")
+    page = Page(document)
+    edits = [say_plainly(f, page) for f in document.findings if f.code == "CAP005"]
+    assert [[edit.text for edit in some] for some in edits] == [[], ["false"]]
+
+
+def test_what_would_read_worse_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    def break_it(finding: Finding, page: Page) -> list[Edit]:
+        return [Edit(finding.line, finding.column, finding.column, "[")]
+
+    worse = structs.replace(find_rule("CAP901"), fix=break_it)
+    monkeypatch.setattr(
+        fixing, "find_rule", lambda code: worse if code == "CAP901" else find_rule(code)
+    )
+    text = MANIFEST.replace("name: paged", "name: paged  # attnsel: ignore[CAP102] why")
+    text = text.replace("source: https", "source: [https")
+    assert mended(text) == text
+    for wrong, right in (("order: [paged, paged]", "order: [paged]"), ("mla: no", "mla: false")):
+        marked = MANIFEST.replace("attnsel: 1", "attnsel: 1  # attnsel: ignore[CAP102] why")
+        both = marked.replace(right, wrong)
+        assert both != marked
+        assert mended(both) == marked  # the other one is
+
+
+def test_what_makes_nothing_better_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    def turn(finding: Finding, page: Page) -> list[Edit]:
+        line = page.line(finding)
+        word = "CAP103" if "CAP102" in line else "CAP102"
+        return [Edit(finding.line, finding.column, finding.column + 6, word)]
+
+    turning = structs.replace(find_rule("CAP901"), fix=turn)
+    monkeypatch.setattr(fixing, "find_rule", lambda _: turning)
+    text = MANIFEST.replace("name: paged", "name: paged  # attnsel: ignore[CAP102] why")
+    assert mended(text) == text
 
 
 ALL = sorted([*(MANIFESTS / "bad").glob("*.yaml"), *(MANIFESTS / "good").glob("*.yaml")])
