@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from selector.document import Document, Mapping
 from selector.domains import Value
+from selector.fields import close_matches
 from selector.manifest import (
     SPARSE_PATH,
     Claim,
@@ -88,8 +89,11 @@ class EntryReader:
             accepts = MappingProxyType(self._accepts(raw, spec))
         if "constraints" in spec:
             constraints += tuple(self.parser.constraint(c) for c in spec["constraints"])
+        stated = (raw["accepts"], spec.get("accepts", {}))
         for field in self.words.fields.values():
             if field.role == "core" and field.name not in accepts:
+                if self.parser.misspells(field.name, stated):
+                    continue  # which is told already
                 self.document.report(
                     "CAP025",
                     raw.keys_at["accepts"],
@@ -151,9 +155,9 @@ class EntryReader:
         for name, wanted in requires.items():
             at = requires.values_at[name]
             if name not in facts:
-                self.document.report(
-                    "CAP013", at, f'"{name}" is not declared under `facts`', "declare it there"
-                )
+                near = close_matches(name, facts)
+                fix = f"did you mean {near[0]}?" if near else "declare it there"
+                self.document.report("CAP013", at, f'"{name}" is not declared under `facts`', fix)
                 continue
             kind = facts[name]["type"]
             if kind == "boolean" and wanted is not True:

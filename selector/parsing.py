@@ -6,7 +6,7 @@ so that one reading shows every mistake.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from selector.document import Document, Mapping, Sequence
@@ -38,6 +38,9 @@ UNKNOWN = "unknown"
 
 WORDS = ("any", "any_of", "same", UNKNOWN)
 """What neither a field nor one of its values can be called."""
+
+_MOST_KEYS = 50
+"""How many unknown keys of one mapping are looked at for what was meant."""
 
 MOST_ITEMS, MOST_RANGES = 1024, 64
 """Bounds on one list of values: honest lists are short, and the algebra of long ones is slow."""
@@ -183,6 +186,11 @@ class Parser:
             message, _, fix = str(error).partition("; ")
         self.document.report("CAP010", at, message, fix or "declare it under `fields`")
         return False
+
+    def misspells(self, name: str, stated: Iterable[Iterable[str]]) -> bool:
+        """Whether one of some keys is no field, and the field ``name`` is the nearest to it."""
+        unknown = [key for keys in stated for key in keys if key not in self.words]
+        return any(close_matches(key, self.words.fields) == [name] for key in unknown[:_MOST_KEYS])
 
     def knows_backend(self, name: str, entries: Collection[str], at: Position) -> bool:
         """Whether ``name`` is an entry; reports it when not."""

@@ -48,7 +48,7 @@ def check(instance: object, name: str) -> Iterator[Fault]:
     """Yields every mistake in ``instance`` against the schema called ``name``."""
     errors = list(islice(_validator(name).iter_errors(instance), _MOST_ERRORS))
     told = [error for error in errors if not _is_conditional(error)]
-    wanting = {tuple(error.absolute_path) for error in errors if error.validator == "required"}
+    wanting = {tuple(error.absolute_path) for error in errors if _wanted(error)}
     misspelt = {
         (*error.absolute_path, key)
         for error in told
@@ -57,7 +57,7 @@ def check(instance: object, name: str) -> Iterator[Fault]:
     }
     places = {tuple(error.absolute_path) for error in told}
     for error in errors:
-        if error.validator == "required" and (*error.absolute_path, _missing(error)) in misspelt:
+        if any((*error.absolute_path, key) in misspelt for key in _wanted(error)):
             continue
         if not _is_conditional(error) or not _follows(tuple(error.absolute_path), places):
             yield from _faults(error)
@@ -74,19 +74,22 @@ def _follows(path: tuple[str | int, ...], places: set[tuple[str | int, ...]]) ->
     What stands there, or what the condition reads, is nothing that could be looked at.
     """
     entry = path[:2]
-    read = [entry + rest for rest in _READ] if entry[:1] == ("backends",) else []
+    read = [entry + rest for rest in _READ.get(entry[:1], ())]
     within = {place[:-1] for place in places} if "capability" in path else set()
     return path in places | within or bool(places.intersection(read))
 
 
-_READ = (
-    ("sparse",),
-    ("dense_prefill",),
-    ("phases",),
-    ("accepts",),
-    ("accepts", "capability"),
-)
-"""What the conditions of an entry read."""
+_READ: dict[tuple[str | int, ...], tuple[tuple[str, ...], ...]] = {
+    ("backends",): (
+        ("sparse",),
+        ("dense_prefill",),
+        ("phases",),
+        ("accepts",),
+        ("accepts", "capability"),
+    ),
+    ("facts",): ((), ("type",)),
+}
+"""What the conditions of an entry and of a fact read."""
 
 
 _MOST_TYPES = 3
@@ -103,6 +106,15 @@ def _missing(error: Any) -> str:
     """The key that an error of ``required`` is about."""
     missing = (str(key) for key in error.validator_value if key not in error.instance)
     return next(key for key in missing if f"'{key}'" in error.message)
+
+
+def _wanted(error: Any) -> list[str]:
+    """The keys that would mend an error, where it is that one is missing."""
+    if error.validator == "required":
+        return [_missing(error)]
+    if error.validator not in ("anyOf", "oneOf"):
+        return []
+    return [key for branch in error.validator_value for key in branch.get("required", ())]
 
 
 def _unknown(error: Any) -> list[str]:
