@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterable, Iterator
 from enum import Enum
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -111,9 +112,13 @@ def atoms(value: Any, at: Position) -> Iterator[tuple[Any, Position]]:
         yield value, at
 
 
-def predicates(context: Context) -> Iterator[Stated]:
+@lru_cache(1)  # several rules walk through the same manifest, one after the other
+def predicates(context: Context) -> tuple[Stated, ...]:
     """Every predicate of a manifest, in order of the sections."""
-    tree = context.tree
+    return tuple(_predicates(context.tree))
+
+
+def _predicates(tree: Mapping) -> Iterator[Stated]:
     for raw in tree["backends"]:
         yield from _of_entry(raw)
     for name, raw in tree.get("derive", {}).items():
@@ -231,7 +236,12 @@ def meaning(when: When) -> frozenset[Test]:
 
 def known_in(capabilities: Domain) -> list[str]:
     """The known architectures in a set, oldest first."""
-    return [text for text in known_capabilities() if capabilities.admits(parse_capability(text))]
+    return [text for text, code in _known() if capabilities.admits(code)]
+
+
+@cache
+def _known() -> tuple[tuple[str, int], ...]:
+    return tuple((text, parse_capability(text)) for text in known_capabilities())
 
 
 def in_words(texts: Iterable[str]) -> str:

@@ -75,10 +75,9 @@ def _reached(context: Context) -> Callable[[str], bool]:
     """Tells whether a derived value is read for a device that an entry accepts without end."""
     manifest = context.manifest
     used: set[str] = set()
+    closed = {name for name, entry in manifest.entries.items() if not _is_open(entry)}
     for stated in predicates(context):
-        if stated.name in manifest.entries and not _is_open(manifest.entries[stated.name]):
-            continue
-        if stated.place is not Place.DERIVE:
+        if stated.place is not Place.DERIVE and stated.name not in closed:
             used.add(stated.field)
     pending = [name for name in used if name in manifest.derive]
     while pending:

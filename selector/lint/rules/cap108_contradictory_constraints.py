@@ -29,7 +29,7 @@ def _check(context: Context) -> Iterator[Finding]:
     words = context.manifest.vocabulary
     for entry in context.manifest.entries.values():
         for spec in entry.phases.values():
-            if not spec.disabled:
+            if not spec.disabled and len(spec.constraints) > 1:
                 yield from _of_phase(spec, words)
 
 

@@ -107,6 +107,11 @@ def messages(name: str, code: str) -> list[str]:
             "say what holds of this entry, or share the words by an alias",
         ),
         (
+            "cap101-rationale-that-leaves-all-to-its-link",
+            "11:16: CAP101 `rationale` says only that it is off; "
+            "say what goes wrong otherwise, and where that can be read",
+        ),
+        (
             "cap102-own-version",
             "12:19: CAP102 `revisit_when` waits for vLLM 0.34, and the manifest's own version says "
             "0.34.1; look again: lift what it keeps off, or say what is waited for now",
