@@ -38,7 +38,7 @@ class PlainMethod:
 def attribute(world: World, base: Any, name: str, node: ast.AST, frame: Frame) -> Any:
     """``base.name``."""
     if isinstance(base, Unknown):
-        return Unknown(base.place, base.text, base.why)
+        return base.blank()
     if isinstance(base, ClassTerm):
         return class_attribute(world, base, name, node, frame)
     if isinstance(base, SuperTerm):

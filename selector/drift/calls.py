@@ -49,7 +49,7 @@ def call(world: World, function: Any, given: list[Any], named: dict[str, Any], a
     if isinstance(function, ClassTerm):
         return _make(world, function, given, named, at)
     if isinstance(function, Unknown):
-        return Unknown(function.place, function.text, function.why)
+        return function.blank()
     return frame.unknown(node, "calls what cannot be read")
 
 
@@ -149,7 +149,7 @@ def _call_plain(
         return copied
     for value in (receiver, *given):
         if isinstance(value, Unknown):
-            return Unknown(value.place, value.text, value.why)
+            return value.blank()
     return frame.unknown(node, "is not computed")
 
 
@@ -203,7 +203,7 @@ def _call_external(
         return handler(world, given, named, at)
     for value in given:
         if isinstance(value, Unknown):
-            return Unknown(value.place, value.text, value.why)
+            return value.blank()
     return frame.unknown(node, f"calls {function.path}, which is not in the source")
 
 
@@ -211,7 +211,7 @@ def _first_unknown(given: list[Any], at: At, why: str = "is not computed") -> Un
     for value in given:
         for part in [value, *(value if isinstance(value, (list, tuple)) else ())]:
             if isinstance(part, Unknown):
-                return Unknown(part.place, part.text, part.why)
+                return part.blank()
     return at[0].unknown(at[1], why)
 
 

@@ -122,13 +122,14 @@ def _guard(
     refuses = []
     for argument in arguments:
         if argument in probes and found.certain:
-            answers = {
-                capability: _refused(
-                    world, _chain(world, locate(world))[number][0], function, found, argument,
-                    probes[argument],
+            answers: dict[str, Answer] = {}
+            for capability, world in worlds.by_capability.items():
+                here = _chain(world, locate(world))[number][0]
+                answers[capability], depends = _refused(
+                    world, here, function, found, argument, probes[argument]
                 )
-                for capability, world in worlds.by_capability.items()
-            }  # fmt: skip
+                if not depends:
+                    break
             refuses.append(_attribute(argument, cls, found.node, answers, probes[argument]))
     exception, message = _exception(found.node)
     return Guard(
@@ -199,36 +200,41 @@ def _refused(
     found: _Raise,
     argument: str,
     values: Sequence[Any],
-) -> Answer:
-    """Which values of an argument a guard certainly refuses, whatever the others are."""
+) -> tuple[Answer, bool]:
+    """Which values of an argument a guard certainly refuses, whatever the others are.
+
+    And whether that depends on the architecture.
+    """
+    used = False
+    names = _locals(cls, function)
     refused: list[Any] = []
     undecided: list[Any] = []
     doubt: Unknown | None = None
     for value in values:
-        held = _holds(world, cls, function, found, argument, value)
+        held = _holds(world, cls, names(argument, value), found)
+        used = used or world.used_capability
         if held is True:
             refused.append(value)
         elif isinstance(held, Unknown):
             undecided.append(value)
             doubt = doubt or held
     if doubt is None:
-        return Answer(value=refused)
-    return Answer(value=refused, dynamic=dynamic(doubt), undecided=tuple(undecided))
+        return Answer(value=refused), used
+    return Answer(value=refused, dynamic=dynamic(doubt), undecided=tuple(undecided)), used
 
 
-def _holds(
-    world: World, cls: ClassTerm, function: Function, found: _Raise, argument: str, value: Any
-) -> bool | Unknown:
-    """Whether all tests around a ``raise`` hold when an argument has a value."""
+def _holds(world: World, cls: ClassTerm, env: Env, found: _Raise) -> bool | Unknown:
+    """Whether all tests around a ``raise`` hold with these local names."""
     place = Place.of(cls.module, found.node)
     doubt: Unknown | None = None
+    used = False
     for test, wanted in found.tests:
 
         def question(frame: Frame, test: ast.expr = test) -> Any:
-            inner = Frame(cls.module, _locals(cls, function, argument, value), None, cls)
-            return world.evaluate(test, inner)
+            return world.evaluate(test, Frame(cls.module, env, None, cls))
 
         result = ask(world, question)
+        used = world.used_capability = used or world.used_capability
         known = truth(result)
         if known is None:
             missing = Unknown(place, "…", "cannot be read")
@@ -238,25 +244,27 @@ def _holds(
     return True if doubt is None else doubt
 
 
-def _locals(cls: ClassTerm, function: Function, argument: str, value: Any) -> Env:
-    """The constructor's names, all unknown but one argument and the attributes that are it."""
+def _locals(cls: ClassTerm, function: Function) -> Callable[[str, Any], Env]:
+    """Makes the constructor's names: all unknown but one argument, and what it is assigned to."""
     names: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for node in ast.walk(function):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             names[node.id] = _open(cls, node, node.id)
-    reassigned = argument in names
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            fields[node.attr] = _open(cls, node, f"self.{node.attr}")
+    reassigned = frozenset(names)
     for one in (*_parameters(function), *_rest(function)):
         names[one] = _open(cls, function, one)
-    if not reassigned:
-        names[argument] = value
-    fields: dict[str, Any] = {
-        node.attr: _open(cls, node, f"self.{node.attr}")
-        for node in ast.walk(function)
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
-    }
-    fields |= {name: names[one] for name, one in _aliases(function).items()}
-    names["self"] = Instance(cls, fields, supposed={"": lambda world: None})
-    return Env(names, cls.outer)
+    aliases = _aliases(function)
+
+    def make(argument: str, value: Any) -> Env:
+        given = {} if argument in reassigned else {argument: value}
+        same = {name: value for name, one in aliases.items() if one in given}
+        receiver = Instance(cls, {**fields, **same}, supposed={"": lambda world: None})
+        return Env({**names, **given, "self": receiver}, cls.outer)
+
+    return make
 
 
 def _rest(function: Function) -> list[str]:

@@ -64,10 +64,18 @@ Supposed = Mapping[str, Callable[[World], Any]]
 
 
 def make_worlds(
-    modules: Modules, capabilities: Sequence[str], suppose: Callable[[str], Supposed]
+    modules: Modules,
+    capabilities: Sequence[str],
+    suppose: Callable[[str], Supposed],
+    foreign: frozenset[str] = frozenset(),
 ) -> Worlds:
-    """A world for each compute capability; ``suppose`` says which names tell it there."""
-    return Worlds({one: World(modules, evaluate, call, suppose(one)) for one in capabilities})
+    """A world for each compute capability; ``suppose`` says which names tell it there.
+
+    ``foreign``: modules that are made for another platform than the supposed one.
+    """
+    return Worlds(
+        {one: World(modules, evaluate, call, suppose(one), foreign) for one in capabilities}
+    )
 
 
 def ask(world: World, question: Callable[[Frame], Any]) -> Any:
@@ -75,7 +83,7 @@ def ask(world: World, question: Callable[[Frame], Any]) -> Any:
 
     Returns a value, an :class:`Unknown`, or a :class:`RaisedError` that the code raises.
     """
-    world.steps, world.depth, world.used_capability = STEPS, 0, False
+    world.steps, world.depth, world.used_capability, world.cut = STEPS, 0, False, False
     frame = Frame(_NOWHERE)
     try:
         return question(frame)

@@ -183,7 +183,7 @@ _SYMBOL = "is a value of another package, which may count as true or false"
 
 
 def _with_truth(unknown: Unknown, known: bool | None) -> Unknown:
-    return Unknown(unknown.place, unknown.text, unknown.why, known)
+    return unknown.blank(known)
 
 
 def _unary(world: World, node: ast.UnaryOp, frame: Frame) -> Any:

@@ -17,15 +17,17 @@ from selector.drift.expressions import bind_target, binary, items_of
 from selector.drift.terms import (
     ClassTerm,
     Env,
+    EnumMember,
     External,
     FunctionTerm,
+    Instance,
     Place,
     RaisedError,
     Unknown,
     same,
     truth,
 )
-from selector.drift.world import ANY, ASSERT, IMPORT, Frame, GaveUpError, World
+from selector.drift.world import ANY, ASSERT, IMPORT, Frame, GaveUpError, World, absolute
 
 __all__ = ["run_function"]
 
@@ -54,20 +56,95 @@ class End(msgspec.Struct, frozen=True):
 def run_function(
     world: World, function: FunctionTerm, given: list[Any], named: dict[str, Any], at: At
 ) -> Any:
-    """What a function gives for these arguments.
+    """What a function gives for these arguments; the same again is not followed again.
 
     Raises:
         RaisedError: it certainly raises.
     """
-    caller, node = at
+    key = _call_key(function, given, named)
+    kept = world.calls.get(key) if key is not None else None
+    if kept is None:
+        kept = _run(world, function, given, named, at)
+        if key is not None and not world.cut:
+            world.calls[key] = kept
+    world.used_capability = world.used_capability or kept.used_capability
+    at[0].may_raise |= kept.may_raise
+    if kept.error is not None:
+        raise kept.error
+    return kept.value
+
+
+class _Ran(msgspec.Struct, frozen=True):
+    """What following a call gave; ``holds`` keeps alive what its key names by identity."""
+
+    value: Any
+    error: RaisedError | None
+    may_raise: int
+    used_capability: bool
+    holds: tuple[Any, ...]
+
+
+def _call_key(function: FunctionTerm, given: list[Any], named: dict[str, Any]) -> Any:
+    """What tells a call from another; ``None``: it is not remembered."""
+    if function.outer is not None and not function.outer.done:
+        return None
+    try:
+        arguments = tuple(_argument_key(value) for value in given)
+        named_too = tuple((name, _argument_key(value)) for name, value in named.items())
+    except TypeError:
+        return None
+    return id(function.node), id(function.owner), id(function.outer), arguments, named_too
+
+
+def _argument_key(value: Any) -> Any:
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return type(value).__name__, value
+    if isinstance(value, (ClassTerm, Unknown, Instance)):
+        return "object", id(value)
+    if isinstance(value, External):
+        return "external", value.path
+    if isinstance(value, EnumMember):
+        return "member", id(value.cls), value.name
+    if isinstance(value, tuple):
+        return tuple(_argument_key(part) for part in value)
+    raise TypeError
+
+
+def _run(
+    world: World, function: FunctionTerm, given: list[Any], named: dict[str, Any], at: At
+) -> _Ran:
+    outer, world.used_capability = world.used_capability, False
+    cut, world.cut = world.cut, False
+    frame = Frame(function.module, None, None, function.owner)
+    value, error = None, None
+    try:
+        value = _follow(world, function, given, named, at, frame)
+    except RaisedError as raised:
+        error = raised
+    finally:
+        used, world.used_capability = world.used_capability, outer
+    holds = (function, *given, *named.values())
+    ran = _Ran(value, error, frame.may_raise, used, holds)
+    world.cut = world.cut or cut
+    return ran
+
+
+def _follow(
+    world: World,
+    function: FunctionTerm,
+    given: list[Any],
+    named: dict[str, Any],
+    at: At,
+    frame: Frame,
+) -> Any:
     if function.kind == "unknown":
         return Unknown(function.place, function.name, "has a decorator that is not read")
-    frame = Frame(function.module, None, None, function.owner)
+    env = None
     try:
         names = _bind_arguments(world, function, given, named, at)
         if function.owner is not None and function.kind != "static" and given:
             frame.receiver = given[0]
-        frame.env = Env(names, function.outer)
+        frame.env = env = Env(names, function.outer)
         around = f"{function.owner.name}." if function.owner is not None else ""
         frame.within = f"{around}{function.name}.<locals>"
         if isinstance(function.node, ast.Lambda):
@@ -78,7 +155,8 @@ def run_function(
     except GaveUpError as error:
         return error.unknown
     finally:
-        caller.may_raise |= frame.may_raise
+        if env is not None:
+            env.done = True
 
 
 def _refused(world: World, function: FunctionTerm) -> Unknown | None:
@@ -143,7 +221,7 @@ def _conclude(ends: list[End], frame: Frame) -> Any:
         fork = Unknown(place, "…", "ends in more than one way")
     answers = {truth(value) for value in returned}
     agreed = answers.pop() if len(answers) == 1 and not raised else None
-    return Unknown(fork.place, fork.text, fork.why, agreed)
+    return fork.blank(agreed)
 
 
 def _block(world: World, statements: list[ast.stmt], env: Env, frame: Frame) -> list[End]:
@@ -274,6 +352,9 @@ def _assert(world: World, node: ast.Assert, frame: Frame, env: Env) -> list[End]
 
 def _import(world: World, node: ast.Import | ast.ImportFrom, frame: Frame, env: Env) -> list[End]:
     frame.may_raise |= IMPORT
+    if isinstance(node, ast.ImportFrom) and absolute(frame.module, node) in world.foreign:
+        why = "is made for another platform, and may not be imported on this one"
+        raise GaveUpError(frame.unknown(node, why))
     for alias in node.names:
         if alias.name == "*":
             raise GaveUpError(frame.unknown(node, "is not followed"))
@@ -355,9 +436,7 @@ def _aug_assign(world: World, node: ast.AugAssign, frame: Frame, env: Env) -> li
     other = world.evaluate(node.value, frame)
     doubt = next((one for one in (value, other) if isinstance(one, Unknown)), None)
     env.names[node.target.id] = (
-        Unknown(doubt.place, doubt.text, doubt.why)
-        if doubt is not None
-        else binary(value, other, node.op, node, frame)
+        doubt.blank() if doubt is not None else binary(value, other, node.op, node, frame)
     )
     return [End("next", None, env)]
 

@@ -57,10 +57,26 @@ class Unknown:
         truth: whether it counts as true, where that alone is known.
     """
 
-    __slots__ = ("place", "text", "truth", "why")
+    __slots__ = ("place", "source", "truth", "why")
 
-    def __init__(self, place: Place, text: str, why: str, truth: bool | None = None) -> None:
-        self.place, self.text, self.why, self.truth = place, text, why, truth
+    def __init__(
+        self, place: Place, text: str | ast.AST, why: str, truth: bool | None = None
+    ) -> None:
+        self.place, self.source, self.why, self.truth = place, text, why, truth
+
+    @property
+    def text(self) -> str:
+        """The expression as it is written."""
+        if isinstance(self.source, str):
+            return self.source
+        try:
+            return ast.unparse(self.source)[:200]
+        except (RecursionError, ValueError, AttributeError):
+            return "…"
+
+    def blank(self, truth: bool | None = None) -> Unknown:
+        """The same, of something that depends on it."""
+        return Unknown(self.place, self.source, self.why, truth)
 
 
 class AutoTerm(Unknown):
@@ -83,13 +99,19 @@ class RaisedError(Exception):
 
 
 class Env:
-    """Local names of a function that is read, inside those of the functions around it."""
+    """Local names of a function that is read, inside those of the functions around it.
 
-    __slots__ = ("captured", "names", "outer")
+    Attributes:
+        captured: a function or class holds on to them, so that they cannot part into two.
+        done: the function has ended; they change no more.
+    """
+
+    __slots__ = ("captured", "done", "names", "outer")
 
     def __init__(self, names: dict[str, Any], outer: Env | None = None) -> None:
         self.names, self.outer = names, outer
         self.captured = False
+        self.done = False
 
     def find(self, name: str) -> tuple[bool, Any]:
         """Whether the name is bound here or further out, and to what."""

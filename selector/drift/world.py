@@ -47,7 +47,7 @@ class GaveUpError(Exception):
 
     def __init__(self, unknown: Unknown) -> None:
         super().__init__(unknown.why)
-        self.unknown = Unknown(unknown.place, unknown.text, unknown.why)
+        self.unknown = unknown.blank()
 
 
 class Frame:
@@ -86,14 +86,7 @@ class Frame:
 
     def unknown(self, node: ast.AST, why: str, known: bool | None = None) -> Unknown:
         """An unknown at a node of this frame's module."""
-        return Unknown(Place.of(self.module, node), _text(node), why, known)
-
-
-def _text(node: ast.AST) -> str:
-    try:
-        return ast.unparse(node)[:200]
-    except (RecursionError, ValueError, AttributeError):
-        return "…"
+        return Unknown(Place.of(self.module, node), node, why, known)
 
 
 class World:
@@ -104,6 +97,12 @@ class World:
         evaluate, call: read an expression, and a call of what was read.
         supposed: dotted name → what gives its value here. Names that are not in it and not in
             the source are unknown.
+        foreign: modules that are made for another platform; importing one may fail here.
+
+    Attributes:
+        used_capability: what was read since this was cleared depends on the capability.
+        cut: something was given up because of a bound or a circle, so it is not remembered.
+        calls: what calls gave, for :mod:`selector.drift.statements`.
     """
 
     def __init__(
@@ -112,12 +111,15 @@ class World:
         evaluate: Evaluate,
         call: Call,
         supposed: Mapping[str, Callable[[World], Any]],
+        foreign: frozenset[str] = frozenset(),
     ) -> None:
-        self.modules, self.supposed = modules, supposed
+        self.modules, self.supposed, self.foreign = modules, supposed, foreign
         self._evaluate, self._call = evaluate, call
         self.used_capability = False
         self.steps = STEPS
         self.depth = 0
+        self.cut = False
+        self.calls: dict[Any, Any] = {}
         self._memo: dict[Any, tuple[Any, bool]] = {}
         self._pending: list[tuple[str, str]] = []
         self._classes: dict[int, ClassTerm] = {}
@@ -129,6 +131,7 @@ class World:
         self.depth += 1
         try:
             if self.depth > DEPTH:
+                self.cut = True
                 raise GaveUpError(frame.unknown(node, "is nested too deeply"))
             return self._evaluate(self, node, frame)
         finally:
@@ -142,6 +145,7 @@ class World:
         """Counts a step; past the bound, the question has no answer."""
         self.steps -= 1
         if self.steps < 0:
+            self.cut = True
             raise GaveUpError(frame.unknown(node, f"takes more than {STEPS:,} steps to read"))
 
     def remember(self, key: Any, compute: Callable[[], Any], cyclic: Callable[[], Any]) -> Any:
@@ -192,6 +196,7 @@ class World:
         key = ("global", module.name, name)
 
         def cyclic() -> Any:
+            self.cut = True
             self._report_cycle(module, name)
             return Unknown(place, name, "is defined by itself")
 

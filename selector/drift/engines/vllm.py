@@ -33,6 +33,9 @@ CUDA = "vllm.platforms.cuda.CudaPlatformBase"
 CAPABILITY = "vllm.platforms.interface.DeviceCapability"
 DIMENSIONS = "vllm.v1.attention.backends.mla.prefill.base.MLADimensions"
 
+FOREIGN = frozenset(f"vllm.platforms.{name}" for name in ("cpu", "rocm", "tpu", "xpu"))
+"""Modules that ask another platform's driver when they are imported."""
+
 HEAD_SIZES = (
     1, 7, *range(8, 121, 8), 33, 100, 127, 128, 136, 144, 160, 176, 192, 200, 224, 240, 248, 256,
     264, 288, 320, 384, 448, 512, 513, 520, 576, 640, 768, 1024,
@@ -143,7 +146,7 @@ class Vllm:
 
     def read(self, modules: Modules, capabilities: Sequence[str]) -> EngineReading:
         """What the registries say, and the classes that they name."""
-        worlds = make_worlds(modules, capabilities, _suppose)
+        worlds = make_worlds(modules, capabilities, _suppose, FOREIGN)
         backends = _read_registry(worlds, modules, REGISTRY, with_impl=True)
         prefill = _read_registry(worlds, modules, PREFILL_REGISTRY, with_impl=False)
         return EngineReading(
