@@ -7,11 +7,12 @@ semicolon) and ``x-code`` beside the keyword that fails. Everything else is word
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import islice
 from typing import Any, NamedTuple
 
+from selector.accepting import acceptance
 from selector.fields import close_matches
 from selector.resources import resource
 from selector.scalars import cut, lacks_space
@@ -44,8 +45,16 @@ def _validator(name: str) -> Any:
     return Draft202012Validator(load_schema(name))
 
 
+@cache
+def _acceptance(name: str) -> Callable[[object], bool] | None:
+    return acceptance(load_schema(name))
+
+
 def check(instance: object, name: str) -> Iterator[Fault]:
     """Yields every mistake in ``instance`` against the schema called ``name``."""
+    accepts = _acceptance(name)
+    if accepts is not None and accepts(instance):
+        return
     errors = list(islice(_validator(name).iter_errors(instance), _MOST_ERRORS))
     told = [error for error in errors if not _is_conditional(error)]
     wanting = {tuple(error.absolute_path) for error in errors if _wanted(error)}
