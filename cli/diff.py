@@ -98,10 +98,9 @@ def diff(
 def _side(reference: str, overlays: Sequence[str], as_claimed: bool) -> Side:
     """A manifest, and the words of a command that choose it."""
     from selector.binding import Selector
+    from selector.report.asking import chosen_words
     from selector.report.showing import Side
 
     loaded = Selector.load(reference, overlays=overlays, as_claimed=as_claimed)
-    chosen = ["--manifest", reference]
-    chosen += [word for path in overlays for word in ("--overlay", path)]
-    chosen += ["--as-claimed"] if as_claimed else []
-    return Side(loaded.manifest, tuple(chosen), as_claimed)
+    chosen = chosen_words(reference, overlays, as_claimed)
+    return Side(loaded.manifest, chosen, as_claimed)

@@ -13,8 +13,9 @@ from cli.options import AsClaimed, OverlayOption, complete_manifest
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from cli.asking import Flags
     from selector.analysis.proving import Proof
-    from selector.binding import Selector
+    from selector.manifest import Manifest
     from selector.report.verify import Checked
 
 __all__ = ["verify"]
@@ -76,7 +77,7 @@ def _checked(
     reference: str | None, overlays: Sequence[str], as_claimed: bool, budget: int | None
 ) -> Checked:
     """The verdicts on one manifest, each example asked again as its command says it."""
-    from selector.analysis.faults import with_path_faults
+    from cli.asking import Flags
     from selector.analysis.known import with_known_example
     from selector.analysis.proving import prove_all
     from selector.analysis.survey import BUDGET
@@ -84,53 +85,50 @@ def _checked(
     from selector.report.verify import Checked
 
     selector = Selector.load(reference, overlays=overlays, as_claimed=as_claimed)
-    chosen = ["--manifest", reference] if reference is not None else []
-    chosen += [word for path in overlays for word in ("--overlay", path)]
-    chosen += ["--as-claimed"] if as_claimed else []
     found = prove_all(selector.manifest, BUDGET if budget is None else budget)
-    told_of = (with_known_example(selector.manifest, proof) for proof in found)
-    proofs = tuple(with_path_faults(selector.manifest, proof) for proof in told_of)
-    told = [_command(proof, selector, chosen) for proof in proofs]
+    proofs = tuple(with_known_example(selector.manifest, proof) for proof in found)
+    flags = Flags(manifest=reference, overlay=list(overlays), as_claimed=as_claimed)
+    told = [_command(proof, selector.manifest, flags) for proof in proofs]
     return Checked(selector.manifest.ref, proofs, tuple(told), as_claimed)
 
 
-def _command(proof: Proof, selector: Selector, chosen: Sequence[str]) -> tuple[str, ...] | None:
+def _command(proof: Proof, manifest: Manifest, flags: Flags) -> tuple[str, ...] | None:
     """The command that shows an example; it is asked before it is said.
 
     ``None``: there is no example, or none that a command can ask.
 
+    Args:
+        proof: the verdict.
+        manifest: what it is on.
+        flags: what chooses the manifest.
+
     Raises:
         AssertionError: the command gives another answer than the example.
     """
-    from itertools import pairwise
+    from dataclasses import replace
 
-    import msgspec
-
-    from cli.asking import Flags, ask_all
-    from selector.report.asking import settings_of
-    from selector.report.verify import command_of
+    from cli.asking import ask_all
+    from selector.report.asking import chosen_words, resolve_words, settings_of
     from selector.values import Device
 
     if proof.example is None:
         return None
     witness, answer = proof.example.witness, proof.example.answer
-    device = witness.device
+    device, request = witness.device, witness.request
     if alone := device.platform != "cuda" and device.capability is not None:
         device = Device(device.platform)  # what the manifest's space allows and no machine is
-    flags = Flags(
-        manifest=chosen[1] if "--manifest" in chosen[:1] else None,
-        overlay=[path for flag, path in pairwise(chosen) if flag == "--overlay"],
+    settings = settings_of(witness, manifest)
+    asked = replace(
+        flags,
         arch=device.capability or device.platform,
-        settings=settings_of(proof.example.witness, selector.manifest),
-        query_len=witness.request.query_len,
-        seq_len=witness.request.seq_len,
-        as_claimed="--as-claimed" in chosen,
+        settings=settings,
+        query_len=request.query_len,
+        seq_len=request.seq_len,
     )
-    said = ask_all(flags).cases[0].resolution
+    said = ask_all(asked).cases[0].resolution
     if (said.prefill, said.decode, said.notes) != (answer.prefill, answer.decode, answer.notes):
         if alone:
             return None
         raise AssertionError(f'the example of "{proof.name}" is answered in another way')
-    witness = msgspec.structs.replace(witness, device=device)
-    shown = msgspec.structs.replace(proof.example, witness=witness)
-    return command_of(shown, selector.manifest, chosen)
+    chosen = chosen_words(flags.manifest, flags.overlay, flags.as_claimed)
+    return tuple(resolve_words(chosen, device, settings, request))

@@ -11,14 +11,17 @@ from selector.analysis.space import Space
 from selector.analysis.witness import Witness, witness_of
 from selector.asking import with_request
 from selector.binding import Selector
+from selector.changes.case import candidate_of, verdict_of
 from selector.domains import Domain, Value
 from selector.errors import AttnselError
+from selector.manifest import Invariant
 from selector.rules import Question
 from selector.values import Device, Facts, Layer, Outcome, Phase, Request, Resolution
 
-__all__ = ["Example", "asked_in", "example_of", "is_eligible"]
+__all__ = ["Example", "Shows", "asked_in", "breaks", "example_of", "is_eligible", "shorten"]
 
 Shows = Callable[[Resolution], bool]
+"""Whether an answer shows what is looked for."""
 
 _USUAL: Mapping[str, tuple[Value, ...]] = {
     "head_size": (128, 576),
@@ -66,8 +69,18 @@ def example_of(
             return None
         if shows(answer):
             found = Example(msgspec.structs.replace(witness, request=request), answer)
-            return _shorter(selector, found, shows)
+            return shorten(selector, found, shows)
     return None
+
+
+def breaks(promise: Invariant) -> Shows:
+    """What tells answers that break a promise: the note that the definition puts on them."""
+    lead = f'breaks the invariant "{promise.name}": '
+
+    def shows(answer: Resolution) -> bool:
+        return any(note.startswith(lead) for note in answer.notes)
+
+    return shows
 
 
 def asked_in(selector: Selector, example: Example) -> Question:
@@ -96,7 +109,7 @@ def _doubts(answer: Resolution) -> Iterator[bool]:
         yield len(choice.paths) > 1
 
 
-def _shorter(selector: Selector, example: Example, shows: Shows) -> Example:
+def shorten(selector: Selector, example: Example, shows: Shows) -> Example:
     """The same in values that people know, with what makes no difference left unsaid."""
     witness, answer = example.witness, example.answer
     request, fields = witness.request, dict(witness.layer.fields)
@@ -129,6 +142,4 @@ def _same(one: Resolution, other: Resolution) -> bool:
 
 def is_eligible(answer: Resolution, backend: str, phase: Phase) -> bool:
     """Whether a backend would do in a phase, and another one comes first."""
-    candidate = next(c for c in answer.candidates if c.backend == backend)
-    verdict = candidate.prefill if phase is Phase.PREFILL else candidate.decode
-    return verdict.outcome is Outcome.ELIGIBLE
+    return verdict_of(candidate_of(answer, backend), phase).outcome is Outcome.ELIGIBLE

@@ -27,6 +27,7 @@ __all__ = [
     "Totals",
     "accepted_by",
     "find_gaps",
+    "is_named",
     "rivals_of",
 ]
 
@@ -189,7 +190,7 @@ def find_gaps(manifest: Manifest, budget: int = BUDGET) -> Gaps:
     for entry in manifest.entries.values():
         for phase, rivals in rivals_of(survey, entry).items():
             if not totals.ever(entry.name, phase):
-                named = _named(manifest, entry.name, phase)
+                named = is_named(manifest, entry.name, phase)
                 idle.append(Idle(entry.name, entry.position, phase, named, rivals))
             overlaps += (
                 Overlap(phase, winner, entry.name, number, rivals.drawn)
@@ -207,7 +208,8 @@ def _unserved(part: Part, phase: Phase) -> bool:
     return bool(part.total) and all(d is not None and d[place] is None for (d,) in part.total)
 
 
-def _named(manifest: Manifest, backend: str, phase: Phase) -> bool:
+def is_named(manifest: Manifest, backend: str, phase: Phase) -> bool:
+    """Whether a priority list of a phase names a backend."""
     return any(backend in priority.orders.get(phase, ()) for priority in manifest.priorities)
 
 

@@ -11,7 +11,8 @@ from types import MappingProxyType
 
 import msgspec
 
-from selector.analysis.examples import Example, _shorter
+from selector.analysis.examples import Example, breaks, shorten
+from selector.analysis.faults import faults_of
 from selector.analysis.proving import Proof, Verdict
 from selector.analysis.routes import Suspicion, suspicions_of
 from selector.analysis.space import needs_by_fact, versions_about
@@ -22,7 +23,7 @@ from selector.errors import AttnselError
 from selector.manifest import Invariant, Manifest
 from selector.models import load_model, override, presets
 from selector.plan.plan import Plan
-from selector.values import Device, Facts, Layer, Request, Resolution
+from selector.values import Device, Facts, Layer, Request
 
 __all__ = ["with_known_example"]
 
@@ -34,28 +35,27 @@ def with_known_example(manifest: Manifest, proof: Proof) -> Proof:
     promise = next((p for p in manifest.invariants if p.position == proof.position), None)
     if promise is None or proof.verdict is not Verdict.UNDECIDED or not proof.suspected:
         return proof
-    example = next(_examples(manifest, promise), None)
+    selector = Selector(manifest)
+    example = next(_examples(selector, promise), None)
     if example is None:
         return proof
-    return msgspec.structs.replace(proof, verdict=Verdict.REFUTED, example=example)
+    faults = faults_of(selector, promise, example)
+    return msgspec.structs.replace(
+        proof, verdict=Verdict.REFUTED, example=example, faults=(*proof.faults, *faults)
+    )
 
 
-def _examples(manifest: Manifest, promise: Invariant) -> Iterator[Example]:
+def _examples(selector: Selector, promise: Invariant) -> Iterator[Example]:
     """Yields questions that break the promise, as short as they can be said."""
-    selector = Selector(manifest)
-    plan = Plan(manifest)
+    plan = Plan(selector.manifest)
     facts = _everything(plan)
-    lead = f'breaks the invariant "{promise.name}": '
-
-    def shows(answer: Resolution) -> bool:
-        return any(note.startswith(lead) for note in answer.notes)
-
-    for one in suspicions_of(manifest, promise):
+    shows = breaks(promise)
+    for one in suspicions_of(plan.manifest, promise):
         for device, layer, request in _taken(plan, one, promise, facts):
             answer = selector.bind(device, layer, facts).resolve_one(request)
             if shows(answer):
                 asked = Witness(device, layer, facts, request)
-                yield _shorter(selector, Example(asked, answer), shows)
+                yield shorten(selector, Example(asked, answer), shows)
 
 
 def _taken(

@@ -10,27 +10,27 @@ import msgspec
 
 from selector.analysis.bounds import upper_bound
 from selector.analysis.diagram import Decision, Outcome
-from selector.analysis.examples import Example, asked_in, example_of, is_eligible
-from selector.analysis.gaps import Rivals, Totals, accepted_by, rivals_of
+from selector.analysis.examples import Example, Shows, breaks, example_of, is_eligible
+from selector.analysis.faults import Fault, faults_of
+from selector.analysis.gaps import Rivals, Totals, accepted_by, is_named, rivals_of
 from selector.analysis.routes import Suspicion, suspicions_of
 from selector.analysis.survey import BUDGET, Part, Region, Survey
 from selector.binding import Selector
 from selector.domains import Domain
-from selector.manifest import Entry, Invariant, Manifest
+from selector.fields import ABSENT
+from selector.manifest import Invariant, Manifest
 from selector.paths import decode_path
 from selector.plan.terms import Term
 from selector.values import Phase, Position, Resolution
 
-__all__ = ["LISTED", "REACHABLE", "Fault", "Hidden", "Proof", "Verdict", "prove_all"]
+__all__ = ["LISTED", "REACHABLE", "Hidden", "Proof", "Verdict", "prove_all"]
 
 REACHABLE = "every backend that a priority list names can be chosen"
 LISTED = "no backend is chosen for an architecture that it does not list"
 
-_FIXED = frozenset({"mla", "sparse", "platform"})
 _TRIES = 6
 
 Breaks = Callable[[Decision], bool]
-Shows = Callable[[Resolution], bool]
 
 
 class Verdict(StrEnum):
@@ -39,13 +39,6 @@ class Verdict(StrEnum):
     PROVED = "proved"
     REFUTED = "refuted"
     UNDECIDED = "not decided"
-
-
-class Fault(msgspec.Struct, frozen=True):
-    """A line that lets something happen, and what it says."""
-
-    position: Position
-    words: str
 
 
 class Hidden(msgspec.Struct, frozen=True):
@@ -225,45 +218,19 @@ class _Prover:
         prefills = promise.never_backends
         decodes = prefills | {n for n, e in entries if decode_path(e) in promise.never_paths}
 
-        def breaks(decision: Decision) -> bool:
+        def excluded(decision: Decision) -> bool:
             return decision[0] in prefills or decision[1] in decodes
 
-        def shows(answer: Resolution) -> bool:
-            lead = f'breaks the invariant "{promise.name}": '
-            return any(note.startswith(lead) for note in answer.notes)
-
-        tally = _Tally(self, shows)
+        tally = _Tally(self, breaks(promise))
         for part in self.survey.parts(Region((term,))) if term is not None else ():
-            tally.look(part, breaks)
+            tally.look(part, excluded)
         for one, region in suspected:
             if region is None or (tally.exact and one.entry.name not in tally.prefills):
                 continue
             for part in self.survey.parts(region):
                 tally.suspect(part, one.entry.name, one.lengths(self.manifest))
-        faults = dict.fromkeys(self._faults(promise, tally.example) if tally.example else ())
-        return tally.proof(promise.name, promise.reason, promise.position, [*faults])
-
-    def _faults(self, promise: Invariant, example: Example) -> Iterator[Fault]:
-        """Yields the lines that let an answer break a promise."""
-        asked, answer = asked_in(self.selector, example), example.answer
-        for phase, choice in ((Phase.PREFILL, answer.prefill), (Phase.DECODE, answer.decode)):
-            if choice.backend is None:
-                continue
-            entry = self.manifest.entries[choice.backend]
-            if promise.never_paths & {*choice.paths}:
-                for position in choice.path_rules:
-                    yield Fault(position, f"this rule of {entry.name} gives {choice.path}")
-                if entry.dense_prefill_at is not None and choice.path_rules:
-                    yield Fault(entry.dense_prefill_at, f"{entry.name} may compute prefill densely")
-            if choice.backend not in promise.never_backends:
-                continue
-            for test in promise.when.tests:
-                accepts = entry.phases[phase].accepts.get(test.field)
-                if accepts is not None and test.field not in _FIXED:
-                    at = accepts.matches(asked)[0].rule.result.position
-                    yield Fault(at, f"{entry.name} accepts {test.field} {asked.text(test.field)}")
-            if choice.rule is not None:
-                yield Fault(choice.rule, f"this list gives {entry.name}")
+        faults = faults_of(self.selector, promise, tally.example) if tally.example else ()
+        return tally.proof(promise.name, promise.reason, promise.position, faults)
 
     # -- what is asked of every manifest ----------------------------------------------------------
 
@@ -301,7 +268,7 @@ class _Prover:
         code = answer.device.code
         device = {
             "platform": Domain.of(answer.device.platform),
-            "capability": Domain.of("absent" if code is None else code),
+            "capability": Domain.of(ABSENT if code is None else code),
         }
         for phase, choice in ((Phase.PREFILL, answer.prefill), (Phase.DECODE, answer.decode)):
             if choice.backend is not None and not self._lists(choice.backend, phase, device):
@@ -317,18 +284,17 @@ class _Prover:
             for name in promise.never_backends
         }
         for entry in self.manifest.entries.values():
-            phases = [phase for phase in entry.phases if self._names(entry, phase)]
+            phases = [
+                phase
+                for phase, spec in entry.phases.items()
+                if not spec.disabled and is_named(self.manifest, entry.name, phase)
+            ]
             if any(totals.ever(entry.name, phase) for phase in phases):
                 continue
             if phases:
                 rivals = rivals_of(self.survey, entry)
                 for phase in phases:
                     yield Hidden(entry.name, phase, rivals[phase], entry.name in said)
-
-    def _names(self, entry: Entry, phase: Phase) -> bool:
-        return not entry.phases[phase].disabled and any(
-            entry.name in priority.orders.get(phase, ()) for priority in self.manifest.priorities
-        )
 
     def _reachable(self, seen: _Tally, found: Sequence[Hidden]) -> Proof:
         """The verdict on what priority lists name."""

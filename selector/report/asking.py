@@ -13,7 +13,7 @@ from selector.values import Device, Request
 if TYPE_CHECKING:
     from selector.analysis.witness import Witness  # imports much, and is only looked at
 
-__all__ = ["resolve_words", "settings_of"]
+__all__ = ["chosen_words", "resolve_words", "settings_of"]
 
 
 def settings_of(asked: Witness, manifest: Manifest) -> list[str]:
@@ -31,13 +31,22 @@ def _word(value: Value | Domain | None, kind: str) -> str:
     return capability_text(value) if kind == "capability" and isinstance(value, int) else str(value)
 
 
+def chosen_words(
+    reference: str | None, overlays: Sequence[str] = (), as_claimed: bool = False
+) -> tuple[str, ...]:
+    """The words that choose a manifest: ``("--manifest", "vllm-0.33.0")``."""
+    words = ["--manifest", reference] if reference is not None else []
+    words += [word for path in overlays for word in ("--overlay", path)]
+    return (*words, *(["--as-claimed"] if as_claimed else []))
+
+
 def resolve_words(
     chosen: Sequence[str], device: Device, settings: Sequence[str], request: Request | None
 ) -> list[str]:
     """The words of a command that asks a question.
 
     Args:
-        chosen: the words that choose the manifest: ``("--manifest", "vllm-0.33.0")``.
+        chosen: the words that choose the manifest, as :func:`chosen_words` gives them.
         device: where it runs.
         settings: the layer and the facts, as ``--set`` takes them.
         request: the lengths, both known; ``None``: they are left unsaid.

@@ -8,10 +8,7 @@ from typing import Any
 
 import msgspec
 
-from selector.analysis.examples import Example
 from selector.analysis.proving import REACHABLE, Proof, Verdict
-from selector.manifest import Manifest
-from selector.report.asking import resolve_words, settings_of
 from selector.report.counts import number_words, question_line, questions_words, share_words
 from selector.report.data import to_json
 from selector.report.gaps import rivals_json, rivals_words
@@ -19,7 +16,7 @@ from selector.report.text import BLANK, GLUE, Line, Part, Piece, Style, faint, g
 from selector.report.wording import Places, counted, manifest_words
 from selector.values import ManifestRef
 
-__all__ = ["Checked", "command_of", "proof_lines", "proofs_json"]
+__all__ = ["Checked", "proof_lines", "proofs_json"]
 
 _STYLES = {
     Verdict.PROVED: Style.GOOD,
@@ -43,19 +40,6 @@ class Checked(msgspec.Struct, frozen=True):
     proofs: tuple[Proof, ...]
     commands: tuple[tuple[str, ...] | None, ...]
     as_claimed: bool
-
-
-def command_of(example: Example, manifest: Manifest, chosen: Sequence[str]) -> tuple[str, ...]:
-    """The words of a command that asks the example's question.
-
-    Args:
-        example: the question.
-        manifest: what answers it.
-        chosen: the words that choose the manifest: ``("--manifest", "vllm-0.33.0")``.
-    """
-    witness = example.witness
-    settings = settings_of(witness, manifest)
-    return tuple(resolve_words(chosen, witness.device, settings, witness.request))
 
 
 # -- JSON ----------------------------------------------------------------------------------------
