@@ -11,8 +11,9 @@ import msgspec
 
 from selector.drift.evaluating import Worlds, ask, dynamic, label, position
 from selector.drift.hierarchy import order
+from selector.drift.modules import MUTATORS
 from selector.drift.reading import Answer, Assigned, Attribute, Guard
-from selector.drift.terms import ClassTerm, Env, Instance, Place, Unknown, truth
+from selector.drift.terms import ClassTerm, Env, Instance, Place, RaisedError, Unknown, truth
 from selector.drift.world import Frame, World
 
 __all__ = ["read_constructors"]
@@ -116,17 +117,18 @@ def _guard(
     found: _Raise,
     probes: Mapping[str, Sequence[Any]],
 ) -> Guard:
-    cls, _ = _chain(worlds.first, locate(worlds.first))[number]
-    aliases = _aliases(function)
+    chain = _chain(worlds.first, locate(worlds.first))[number:]
+    cls = chain[0][0]
+    aliases = _aliases(chain)
     arguments = _arguments(function, found, aliases)
     refuses = []
     for argument in arguments:
         if argument in probes and found.certain:
             answers: dict[str, Answer] = {}
             for capability, world in worlds.by_capability.items():
-                here = _chain(world, locate(world))[number][0]
+                here = _chain(world, locate(world))[number:]
                 answers[capability], depends = _refused(
-                    world, here, function, found, argument, probes[argument]
+                    world, here, found, argument, probes[argument]
                 )
                 if not depends:
                     break
@@ -165,28 +167,91 @@ def _parameters(function: Function) -> list[str]:
     return [one.arg for one in named][1:]
 
 
-def _aliases(function: Function) -> dict[str, str]:
-    """Attributes of the object that are an argument: ``self.x = x``, assigned once."""
+def _aliases(chain: Sequence[tuple[ClassTerm, Function]]) -> dict[str, str]:
+    """Attributes of the object that are an argument: ``self.x = x``, here or in an ancestor.
+
+    An ancestor's argument counts where ``super().__init__`` is handed one of this constructor's.
+    """
+    function = chain[0][1]
     parameters = set(_parameters(function))
     found: dict[str, str | None] = {}
     for node in ast.walk(function):
         match node:
             case ast.Assign(targets=[ast.Attribute(value=ast.Name(id="self"), attr=name)]):
                 value = node.value.id if isinstance(node.value, ast.Name) else None
-                known = value if value in parameters and name not in found else None
-                found[name] = known
+                found[name] = value if value in parameters and name not in found else None
             case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()):
                 found.setdefault(name, None)
-    return {name: value for name, value in found.items() if value is not None}
+    known = {name: value for name, value in found.items() if value is not None}
+    if len(chain) > 1:
+        handed = _handed_on(function, chain[1][1])
+        for name, argument in _aliases(chain[1:]).items():
+            if name not in found and argument in handed:
+                known[name] = handed[argument]
+    return known
+
+
+def _handed_on(function: Function, above: Function) -> dict[str, str]:
+    """Arguments of the next constructor that are one of this one's, by name."""
+    parameters = set(_parameters(function))
+    found: dict[str, str] = {}
+    for node in ast.walk(function):
+        match node:
+            case ast.Call(
+                func=ast.Attribute(attr="__init__", value=ast.Call(func=ast.Name(id="super"))),
+                args=given,
+                keywords=named,
+            ):
+                if any(isinstance(one, ast.Starred) for one in given):
+                    given = []
+                pairs = [*zip(_parameters(above), given, strict=False)]
+                pairs += [(one.arg, one.value) for one in named if one.arg is not None]
+                for name, value in pairs:
+                    if isinstance(value, ast.Name) and value.id in parameters:
+                        found[name] = value.id
+    return found
+
+
+def _settled(function: Function) -> dict[str, ast.expr]:
+    """Local names that one statement of the constructor's own body sets, and to what.
+
+    Not those that are changed in place later.
+    """
+    stored: list[str] = []
+    changed: set[str] = set()
+    for node in ast.walk(function):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
+                stored.append(name)
+            case ast.Attribute(value=ast.Name(id=name), attr=attr) if attr in MUTATORS:
+                changed.add(name)
+            case ast.Subscript(value=ast.Name(id=name), ctx=ast.Store() | ast.Del()):
+                changed.add(name)
+    return {
+        statement.targets[0].id: statement.value
+        for statement in function.body
+        if isinstance(statement, ast.Assign)
+        and len(statement.targets) == 1
+        and isinstance(statement.targets[0], ast.Name)
+        and stored.count(statement.targets[0].id) == 1
+        and statement.targets[0].id not in changed
+    }
 
 
 def _arguments(function: Function, found: _Raise, aliases: Mapping[str, str]) -> tuple[str, ...]:
+    """The constructor's arguments that the tests read, also by way of local names."""
     parameters = set(_parameters(function))
+    settled = _settled(function)
     used: dict[str, None] = {}
-    for test, _ in found.tests:
-        for node in ast.walk(test):
+    pending: list[ast.AST] = [test for test, _ in found.tests]
+    for _ in range(GUARDS):
+        if not pending:
+            break
+        for node in ast.walk(pending.pop(0)):
             if isinstance(node, ast.Name) and node.id in parameters:
                 used[node.id] = None
+            elif isinstance(node, ast.Name) and node.id in settled:
+                pending.append(settled.pop(node.id))
             elif isinstance(node, ast.Attribute) and node.attr in aliases:
                 if isinstance(node.value, ast.Name) and node.value.id == "self":
                     used[aliases[node.attr]] = None
@@ -195,8 +260,7 @@ def _arguments(function: Function, found: _Raise, aliases: Mapping[str, str]) ->
 
 def _refused(
     world: World,
-    cls: ClassTerm,
-    function: Function,
+    chain: Sequence[tuple[ClassTerm, Function]],
     found: _Raise,
     argument: str,
     values: Sequence[Any],
@@ -206,13 +270,15 @@ def _refused(
     And whether that depends on the architecture.
     """
     used = False
-    names = _locals(cls, function)
+    cls = chain[0][0]
+    names = _locals(world, chain)
     refused: list[Any] = []
     undecided: list[Any] = []
     doubt: Unknown | None = None
     for value in values:
-        held = _holds(world, cls, names(argument, value), found)
-        used = used or world.used_capability
+        env, depends = names(argument, value)
+        held = _holds(world, cls, env, found)
+        used = used or depends or world.used_capability
         if held is True:
             refused.append(value)
         elif isinstance(held, Unknown):
@@ -244,8 +310,14 @@ def _holds(world: World, cls: ClassTerm, env: Env, found: _Raise) -> bool | Unkn
     return True if doubt is None else doubt
 
 
-def _locals(cls: ClassTerm, function: Function) -> Callable[[str, Any], Env]:
-    """Makes the constructor's names: all unknown but one argument, and what it is assigned to."""
+def _locals(
+    world: World, chain: Sequence[tuple[ClassTerm, Function]]
+) -> Callable[[str, Any], tuple[Env, bool]]:
+    """Makes the constructor's names: all unknown but one argument, and what is made of it.
+
+    And whether that depends on the architecture.
+    """
+    cls, function = chain[0]
     names: dict[str, Any] = {}
     fields: dict[str, Any] = {}
     for node in ast.walk(function):
@@ -256,13 +328,23 @@ def _locals(cls: ClassTerm, function: Function) -> Callable[[str, Any], Env]:
     reassigned = frozenset(names)
     for one in (*_parameters(function), *_rest(function)):
         names[one] = _open(cls, function, one)
-    aliases = _aliases(function)
+    aliases, settled = _aliases(chain), _settled(function)
 
-    def make(argument: str, value: Any) -> Env:
+    def make(argument: str, value: Any) -> tuple[Env, bool]:
+        used = False
         given = {} if argument in reassigned else {argument: value}
         same = {name: value for name, one in aliases.items() if one in given}
         receiver = Instance(cls, {**fields, **same}, supposed={"": lambda world: None})
-        return Env({**names, **given, "self": receiver}, cls.outer)
+        env = Env({**names, **given, "self": receiver}, cls.outer)
+        for name, node in settled.items():
+
+            def question(frame: Frame, node: ast.expr = node) -> Any:
+                return world.evaluate(node, Frame(cls.module, env, None, cls))
+
+            if not isinstance(result := ask(world, question), RaisedError):
+                env.names[name] = result
+            used = used or world.used_capability
+        return env, used
 
     return make
 

@@ -14,14 +14,14 @@ import msgspec
 from selector.drift.sources import Source
 from selector.values import Finding, Severity
 
-__all__ = ["Binding", "Guard", "Module", "Modules", "Scope", "read_scope"]
+__all__ = ["MUTATORS", "Binding", "Guard", "Module", "Modules", "Scope", "read_scope"]
 
 MODULES = 4_000
 """No more modules than this are read of one source."""
 NESTING = 60
 """Statements nested deeper than this are not looked into."""
 
-_MUTATORS = frozenset(
+MUTATORS = frozenset(
     "append extend insert add update remove discard pop popitem clear setdefault sort reverse "
     "intersection_update difference_update symmetric_difference_update".split()
 )
@@ -260,7 +260,7 @@ def _changes(tree: ast.Module) -> tuple[dict[str, int], dict[str, int]]:
         match node:
             case ast.Global():
                 changed.update(dict.fromkeys(node.names, node.lineno))
-            case ast.Call(func=ast.Attribute(attr=method, value=base)) if method in _MUTATORS:
+            case ast.Call(func=ast.Attribute(attr=method, value=base)) if method in MUTATORS:
                 _note_change(base, node.lineno, changed, stores, classes)
             case ast.Subscript(ctx=ast.Store() | ast.Del(), value=base):
                 _note_change(base, node.lineno, changed, stores, classes)
