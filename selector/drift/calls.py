@@ -8,18 +8,19 @@ from collections.abc import Callable
 from typing import Any
 
 from selector.drift.attributes import PlainMethod, attribute, enum_member
-from selector.drift.expressions import SIZE, items_of, make_set
+from selector.drift.comparing import SIZE
+from selector.drift.expressions import items_of, make_set
+from selector.drift.functions import run_function
 from selector.drift.hierarchy import find_member, is_enum, is_named_tuple, order
-from selector.drift.statements import run_function
 from selector.drift.terms import (
     AutoTerm,
-    Place,
     BoundMethod,
     ClassTerm,
     EnumMember,
     External,
     FunctionTerm,
     Instance,
+    Place,
     SuperTerm,
     Unknown,
     same,
@@ -134,9 +135,9 @@ def _call_plain(
     receiver, name = method.receiver, method.name
     if isinstance(receiver, Instance):
         return receiver.supposed[name](world)
-    if isinstance(receiver, str) and name in _TEXT and not named:
-        if all(isinstance(part, (str, int)) or _is_texts(part) for part in given):
-            return _call_text(receiver, name, given, at)
+    texts = all(isinstance(part, (str, int)) or _is_texts(part) for part in given)
+    if isinstance(receiver, str) and name in _TEXT and not named and texts:
+        return _call_text(receiver, name, given, at)
     if isinstance(receiver, dict) and not named:
         return _call_dict(receiver, name, given, at)
     if isinstance(receiver, (list, tuple)) and name in ("index", "count") and len(given) == 1:
@@ -157,7 +158,7 @@ def _call_text(receiver: str, name: str, given: list[Any], at: At) -> Any:
     longest = max((len(part) for part in given if not isinstance(part, int)), default=0)
     texts = [part for part in given if isinstance(part, (list, tuple))]
     joined = sum(len(text) + len(receiver) for part in texts for text in part)
-    if name == "replace" and len(receiver) * max(longest, 1) > SIZE or joined > SIZE:
+    if (name == "replace" and len(receiver) * max(longest, 1) > SIZE) or joined > SIZE:
         return at[0].unknown(at[1], "is too long a text")
     try:
         return getattr(receiver, name)(*given)
@@ -166,8 +167,28 @@ def _call_text(receiver: str, name: str, given: list[Any], at: At) -> Any:
 
 
 _TEXT = frozenset(
-    "startswith endswith lower upper strip lstrip rstrip split rsplit replace removeprefix "
-    "removesuffix join isdigit partition rpartition title capitalize find count".split()
+    [
+        "startswith",
+        "endswith",
+        "lower",
+        "upper",
+        "strip",
+        "lstrip",
+        "rstrip",
+        "split",
+        "rsplit",
+        "replace",
+        "removeprefix",
+        "removesuffix",
+        "join",
+        "isdigit",
+        "partition",
+        "rpartition",
+        "title",
+        "capitalize",
+        "find",
+        "count",
+    ]
 )
 
 
@@ -224,12 +245,12 @@ def _bool(world: World, given: list[Any], named: dict[str, Any], at: At) -> Any:
 
 def _number(kind: type[int] | type[float]) -> Callable[..., Any]:
     def make(world: World, given: list[Any], named: dict[str, Any], at: At) -> Any:
-        if len(given) == 1 and isinstance(given[0], (int, float, str)):
-            if not isinstance(given[0], str) or len(given[0]) <= 40:
-                try:
-                    return kind(given[0])
-                except (ValueError, OverflowError):
-                    at[0].may_raise |= ANY
+        one = given[0] if len(given) == 1 else None
+        if isinstance(one, (int, float)) or (isinstance(one, str) and len(one) <= 40):
+            try:
+                return kind(one)
+            except (ValueError, OverflowError):
+                at[0].may_raise |= ANY
         return _first_unknown(given, at)
 
     return make
@@ -281,10 +302,7 @@ def _quantifier(stops: bool) -> Callable[..., Any]:
 def _collection(kind: type[Any]) -> Callable[..., Any]:
     def make(world: World, given: list[Any], named: dict[str, Any], at: At) -> Any:
         values = items_of(world, given[0], at[1], at[0]) if given else []
-        if kind is set:
-            made = make_set(values, at[1], at[0])
-        else:
-            made = kind(values)
+        made = make_set(values, at[1], at[0]) if kind is set else kind(values)
         at[0].owned[id(made)] = made
         return made
 
@@ -300,11 +318,9 @@ def _dict(world: World, given: list[Any], named: dict[str, Any], at: At) -> Any:
 
 
 def _range(world: World, given: list[Any], named: dict[str, Any], at: At) -> Any:
-    if 1 <= len(given) <= 3 and all(type(value) is int for value in given):
-        if len(given) < 3 or given[2] != 0:
-            made = range(*given)
-            if len(made) <= SIZE:
-                return made
+    numbers = 1 <= len(given) <= 3 and all(type(value) is int for value in given)
+    if numbers and given[2:] != [0] and len(made := range(*given)) <= SIZE:
+        return made
     return _first_unknown(given, at)
 
 
@@ -388,9 +404,9 @@ def _getattr(world: World, given: list[Any], named: dict[str, Any], at: At) -> A
     frame, node = at
     if len(given) in (2, 3) and isinstance(given[1], str):
         base, name = given[0], given[1]
-        if len(given) == 3 and isinstance(base, ClassTerm):
-            if find_member(world, base, name) is None and not is_enum(world, base):
-                return given[2]
+        plain_class = isinstance(base, ClassTerm) and not is_enum(world, base)
+        if len(given) == 3 and plain_class and find_member(world, base, name) is None:
+            return given[2]
         if len(given) == 2 or isinstance(base, (ClassTerm, Instance)):
             return attribute(world, base, name, node, frame)
     return _first_unknown(given, at)

@@ -41,6 +41,8 @@ def read_constructors(
     """The guards of a class's constructors and what they assign, its own first.
 
     Args:
+        worlds: the supposed machines.
+        locate: world → the class there.
         wanted: names of the attributes whose assignment is told.
         probes: argument → the values with which the tests are asked, one argument at a time.
     """
@@ -252,9 +254,10 @@ def _arguments(function: Function, found: _Raise, aliases: Mapping[str, str]) ->
                 used[node.id] = None
             elif isinstance(node, ast.Name) and node.id in settled:
                 pending.append(settled.pop(node.id))
-            elif isinstance(node, ast.Attribute) and node.attr in aliases:
-                if isinstance(node.value, ast.Name) and node.value.id == "self":
-                    used[aliases[node.attr]] = None
+            else:
+                match node:
+                    case ast.Attribute(value=ast.Name(id="self"), attr=name) if name in aliases:
+                        used[aliases[name]] = None
     return tuple(used)
 
 

@@ -1,4 +1,4 @@
-"""Asks a class what it says: on each architecture, with each value, and in which class it stands."""
+"""Asks a class what it says, on each architecture and with each value, and which class says it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from selector.drift.terms import (
 from selector.drift.world import STEPS, Frame, GaveUpError, World
 from selector.values import Position
 
-__all__ = ["Probe", "Worlds", "ask", "label", "make_worlds", "read_class", "read_attribute"]
+__all__ = ["Probe", "Worlds", "ask", "label", "make_worlds", "read_attribute", "read_class"]
 
 
 class Probe(msgspec.Struct, frozen=True):
@@ -188,6 +188,7 @@ def read_class(
     """The capabilities that a class states and inherits.
 
     Args:
+        worlds: the supposed machines.
         locate: world → the class there.
         wanted: which names of members are read.
         probes: method → what it is asked with.
@@ -293,9 +294,11 @@ def _ask_probe(world: World, function: Any, probe: Probe, at: Place) -> tuple[An
     undecided: list[Any] = []
     doubt: Unknown | None = None
     for value, make in probe.values:
-        result = ask(
-            world, lambda frame, make=make: world.call(function, [make(world)], {}, (frame, _PASS))
-        )
+
+        def question(frame: Frame, make: Callable[[World], Any] = make) -> Any:
+            return world.call(function, [make(world)], {}, (frame, _PASS))
+
+        result = ask(world, question)
         used = used or world.used_capability
         if isinstance(result, RaisedError):
             return Answer(raises=result.name), used

@@ -8,9 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from selector.drift.attributes import attribute
-from selector.drift.hierarchy import find_member
+from selector.drift.comparing import SIZE, compare, is_plain
 from selector.drift.terms import (
-    BoundMethod,
     EnumMember,
     Env,
     External,
@@ -27,8 +26,6 @@ from selector.drift.world import ANY, UNBOUND, Frame, GaveUpError, World
 
 __all__ = ["evaluate"]
 
-SIZE = 100_000
-"""No collection or text longer than this is made."""
 NUMBER = 10**30
 """No whole number beyond this is made."""
 
@@ -118,7 +115,7 @@ def _set(world: World, node: ast.Set, frame: Frame) -> Any:
 def make_set(values: list[Any], node: ast.AST, frame: Frame) -> Any:
     """A set; gives up where it is not known which elements are equal."""
     plain = (bool, int, float, str, type(None), tuple)
-    if all(isinstance(value, plain) and _is_plain(value) for value in values):
+    if all(isinstance(value, plain) and is_plain(value) for value in values):
         return set(values)
     kept: list[Any] = []
     for value in values:
@@ -128,12 +125,6 @@ def make_set(values: list[Any], node: ast.AST, frame: Frame) -> Any:
         if True not in answers:
             kept.append(value)
     return tuple(kept)  # only asked what is in it
-
-
-def _is_plain(value: Any) -> bool:
-    if isinstance(value, tuple):
-        return all(_is_plain(part) for part in value)
-    return isinstance(value, (bool, int, float, str, type(None)))
 
 
 def _dict(world: World, node: ast.Dict, frame: Frame) -> Any:
@@ -146,7 +137,7 @@ def _dict(world: World, node: ast.Dict, frame: Frame) -> Any:
             made.update(item)
             continue
         known = world.evaluate(key, frame)
-        if not _is_plain(known) and not isinstance(known, EnumMember):
+        if not is_plain(known) and not isinstance(known, EnumMember):
             raise GaveUpError(frame.unknown(key, "is a key that cannot be read"))
         made[known] = item
     return _own(frame, made)
@@ -237,9 +228,9 @@ def binary(left: Any, right: Any, op: ast.operator, node: ast.AST, frame: Frame)
     apart = sets and isinstance(op, (ast.Sub, ast.BitAnd, ast.BitOr, ast.BitXor))
     if isinstance(op, ast.Pow) and numbers and 0 <= right <= 64 and abs(left) <= 2**16:
         return left**right
-    if isinstance(op, (ast.LShift, ast.RShift)) and type(left) is type(right) is int:
-        if 0 <= right <= 64:
-            return left << right if isinstance(op, ast.LShift) else left >> right
+    whole = type(left) is type(right) is int
+    if isinstance(op, (ast.LShift, ast.RShift)) and whole and 0 <= right <= 64:
+        return left << right if isinstance(op, ast.LShift) else left >> right
     if type(op) not in _OPERATIONS or not (numbers or joins or apart):
         return frame.unknown(node, "is not computed")
     try:
@@ -250,132 +241,6 @@ def binary(left: Any, right: Any, op: ast.operator, node: ast.AST, frame: Frame)
     if isinstance(result, int) and abs(result) > NUMBER:
         return frame.unknown(node, "is too large a number")
     return _own(frame, result) if isinstance(result, (list, set)) else result
-
-
-def _compare(world: World, node: ast.Compare, frame: Frame) -> Any:
-    left = world.evaluate(node.left, frame)
-    doubt: Unknown | None = None
-    for op, operand in zip(node.ops, node.comparators, strict=True):
-        right = world.evaluate(operand, frame)
-        answer = _compare_two(world, left, right, op, node, frame)
-        if answer is False:
-            return False if doubt is None else _with_truth(doubt, False)
-        if answer is not True and doubt is None:
-            doubt = answer
-        left = right
-    return True if doubt is None else doubt
-
-
-def _compare_two(
-    world: World, left: Any, right: Any, op: ast.cmpop, node: ast.Compare, frame: Frame
-) -> Any:
-    answer: bool | None | Unknown
-    match op:
-        case ast.Eq() | ast.NotEq():
-            answer = equal(world, left, right, (frame, node))
-        case ast.Is() | ast.IsNot():
-            answer = _identical(left, right)
-        case ast.In() | ast.NotIn():
-            answer = contains(world, right, left, node, frame)
-        case _:
-            answer = _ordered(world, left, right, op, node, frame)
-    if isinstance(op, (ast.NotEq, ast.IsNot, ast.NotIn)) and isinstance(answer, bool):
-        answer = not answer
-    if isinstance(answer, bool):
-        return answer
-    for value in (left, right):
-        if isinstance(value, Unknown):
-            return _with_truth(value, None)
-    return frame.unknown(node, "compares what cannot be read")
-
-
-def equal(world: World, left: Any, right: Any, at: tuple[Frame, ast.AST]) -> bool | None:
-    """Whether two values are equal, by the method of their class where it has one."""
-    for one, other in ((left, right), (right, left)):
-        if isinstance(one, Instance) and isinstance(other, (Instance, tuple)):
-            answer = _by_method(world, one, other, "__eq__", at)
-            if answer is not _NO_METHOD:
-                return truth(answer) if isinstance(answer, bool) else None
-    return same(left, right)
-
-
-_NO_METHOD = object()
-
-
-def _by_method(
-    world: World, one: Instance, other: Any, name: str, at: tuple[Frame, ast.AST]
-) -> Any:
-    member = find_member(world, one.cls, name)
-    if member is None:
-        return _NO_METHOD
-    if not isinstance(member.value, FunctionTerm):
-        return None
-    return world.call(BoundMethod(member.value, one), [other], {}, at)
-
-
-def _identical(left: Any, right: Any) -> bool | None:
-    for one, other in ((left, right), (right, left)):
-        if one is None and isinstance(other, (Instance, EnumMember)):
-            return False
-    answer = same(left, right)
-    if left is None or right is None or isinstance(left, bool) or isinstance(right, bool):
-        if answer is True and type(left) is not type(right):
-            return False
-        return answer
-    if isinstance(left, EnumMember) and isinstance(right, EnumMember):
-        return answer
-    if answer is False:
-        return False
-    plain = (int, float, str, bytes, list, tuple, dict, set)
-    return None if isinstance(left, plain) or isinstance(right, plain) else answer
-
-
-def contains(world: World, holder: Any, value: Any, node: ast.AST, frame: Frame) -> bool | None:
-    """Whether a value is in a collection or text; ``None``: not known."""
-    if isinstance(holder, str):
-        return value in holder if isinstance(value, str) else None
-    if not isinstance(holder, (list, tuple, set, frozenset, dict, range)):
-        return None
-    answers = [equal(world, value, item, (frame, node)) for item in list(holder)[:SIZE]]
-    if True in answers:
-        return True
-    return None if None in answers else False
-
-
-_ORDER: dict[type[ast.cmpop], tuple[Callable[[Any, Any], bool], str]] = {
-    ast.Lt: (operator.lt, "__lt__"),
-    ast.LtE: (operator.le, "__le__"),
-    ast.Gt: (operator.gt, "__gt__"),
-    ast.GtE: (operator.ge, "__ge__"),
-}
-
-
-def _ordered(
-    world: World, left: Any, right: Any, op: ast.cmpop, node: ast.Compare, frame: Frame
-) -> Any:
-    compare, method = _ORDER[type(op)]
-    if isinstance(left, Instance):
-        answer = _by_method(world, left, right, method, (frame, node))
-        if answer is not _NO_METHOD:
-            return answer if isinstance(answer, bool) else None
-        left = tuple(left.fields.values()) if left.is_tuple else left
-    if isinstance(right, Instance) and right.is_tuple:
-        if find_member(world, right.cls, _REFLECTED[method]) is not None:
-            return None
-        right = tuple(right.fields.values())
-    numbers = (int, float)
-    plain = (
-        (isinstance(left, numbers) and isinstance(right, numbers))
-        or (isinstance(left, str) and isinstance(right, str))
-        or (isinstance(left, tuple) and isinstance(right, tuple) and _is_plain((left, right)))
-    )
-    try:
-        return compare(left, right) if plain else None
-    except TypeError:
-        return None
-
-
-_REFLECTED = {"__lt__": "__gt__", "__gt__": "__lt__", "__le__": "__ge__", "__ge__": "__le__"}
 
 
 def _if_else(world: World, node: ast.IfExp, frame: Frame) -> Any:
@@ -504,7 +369,7 @@ def _dict_comprehension(world: World, node: ast.DictComp, frame: Frame) -> Any:
     listed = ast.copy_location(ast.ListComp(pair, node.generators), node)
     made: dict[Any, Any] = {}
     for key, value in _comprehension(world, listed, frame):
-        if not _is_plain(key) and not isinstance(key, EnumMember):
+        if not is_plain(key) and not isinstance(key, EnumMember):
             raise GaveUpError(frame.unknown(node, "has a key that cannot be read"))
         made[key] = value
     return _own(frame, made)
@@ -563,7 +428,7 @@ _HANDLERS: dict[type[ast.expr], Callable[[World, Any, Frame], Any]] = {
     ast.BinOp: _binary,
     ast.BoolOp: _bool_op,
     ast.Call: _call,
-    ast.Compare: _compare,
+    ast.Compare: compare,
     ast.Constant: _constant,
     ast.Dict: _dict,
     ast.DictComp: _dict_comprehension,

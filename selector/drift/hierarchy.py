@@ -103,9 +103,9 @@ def _read_bases(world: World, cls: ClassTerm, frame: Frame) -> list[Ancestor]:
             value = world.evaluate(inner, frame)
         except GaveUpError as error:
             value = error.unknown
-        if isinstance(value, External) and value.path == "typing.Generic":
-            if any(isinstance(later, ast.Subscript) for later in nodes[number + 1 :]):
-                continue  # the later one brings it
+        later = any(isinstance(one, ast.Subscript) for one in nodes[number + 1 :])
+        if isinstance(value, External) and value.path == "typing.Generic" and later:
+            continue  # a later base brings it
         if not isinstance(value, (ClassTerm, External, Unknown)):
             value = frame.unknown(node, "is no class")
         found.append(value)
@@ -169,6 +169,9 @@ def find_member(
     """The member that a class has under a name, and the class that defines it.
 
     Args:
+        world: where it is asked.
+        cls: the class that is asked.
+        name: of the member.
         after: begin behind this class, as ``super()`` does.
 
     Returns:
@@ -178,7 +181,8 @@ def find_member(
     if linear is None:
         return _unknown_member(cls.place, cls.name, "its ancestors have no order")
     if (problem := _disturbed(world, cls, linear, name)) is not None:
-        owner = next((one for one in linear if _defines(one, name)), None)
+        classes = [one for one in linear if isinstance(one, ClassTerm)]
+        owner = next((one for one in classes if name in one.scope.names), None)
         return Member(problem, owner, problem.place)
     started = after is None
     for ancestor in linear:
@@ -196,10 +200,6 @@ def find_member(
         if found is not None:
             return found
     return None
-
-
-def _defines(ancestor: Ancestor, name: str) -> bool:
-    return isinstance(ancestor, ClassTerm) and name in ancestor.scope.names
 
 
 def _unknown_member(place: Place, text: str, why: str) -> Member:

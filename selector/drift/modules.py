@@ -22,8 +22,24 @@ NESTING = 60
 """Statements nested deeper than this are not looked into."""
 
 MUTATORS = frozenset(
-    "append extend insert add update remove discard pop popitem clear setdefault sort reverse "
-    "intersection_update difference_update symmetric_difference_update".split()
+    [
+        "append",
+        "extend",
+        "insert",
+        "add",
+        "update",
+        "remove",
+        "discard",
+        "pop",
+        "popitem",
+        "clear",
+        "setdefault",
+        "sort",
+        "reverse",
+        "intersection_update",
+        "difference_update",
+        "symmetric_difference_update",
+    ]
 )
 
 
@@ -133,10 +149,12 @@ class Modules:
             scope = read_scope(tree.body)
             changed, stores = _changes(tree)
         except SyntaxError as error:
-            return self._broken(file.path, error.lineno or 1, error.offset or 1, error.msg)
+            self._broken(file.path, error.lineno or 1, error.offset or 1, error.msg)
+            return None
         except (ValueError, RecursionError, MemoryError) as error:
             what = str(error).splitlines()[0] if str(error) else type(error).__name__
-            return self._broken(file.path, 1, 1, what)
+            self._broken(file.path, 1, 1, what)
+            return None
         return Module(name, file.path, file.is_package, tree, scope, changed, stores)
 
     def _broken(self, path: str, line: int, column: int, why: str) -> None:
@@ -198,10 +216,10 @@ def _bindings(statement: ast.stmt, guards: tuple[Guard, ...]) -> Iterator[Bindin
         case ast.Assign():
             for target in statement.targets:
                 yield from _targets(target, statement, guards)
-        case ast.AnnAssign(value=ast.expr(), target=ast.Name()):
-            yield Binding(statement.target.id, statement, guards)
-        case ast.AugAssign(target=ast.Name()):
-            yield Binding(statement.target.id, statement, guards)
+        case ast.AnnAssign(value=ast.expr(), target=ast.Name(id=name)):
+            yield Binding(name, statement, guards)
+        case ast.AugAssign(target=ast.Name(id=name)):
+            yield Binding(name, statement, guards)
         case _:
             yield from _other_names(statement, guards)
 
@@ -244,11 +262,9 @@ def _plays_tricks(statement: ast.stmt) -> bool:
         statement, (ast.Import, ast.ImportFrom)
     ):
         return False
-    for node in ast.walk(statement):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            if node.func.id in ("exec", "eval", "vars", "locals", "globals"):
-                return True
-    return False
+    calls = (node.func for node in ast.walk(statement) if isinstance(node, ast.Call))
+    names = {one.id for one in calls if isinstance(one, ast.Name)}
+    return bool(names & {"exec", "eval", "vars", "locals", "globals"})
 
 
 def _changes(tree: ast.Module) -> tuple[dict[str, int], dict[str, int]]:

@@ -18,8 +18,8 @@ from selector.errors import AttnselError
 from selector.values import Finding, Severity
 
 __all__ = [
-    "FILE_BYTES",
     "FILES",
+    "FILE_BYTES",
     "NAME_LENGTH",
     "READ_BYTES",
     "File",
@@ -76,7 +76,7 @@ class Source(Protocol):
     findings: list[Finding]
 
     def read(self, module: str) -> File | None:
-        """The file of a module by its dotted name; ``None`` where there is none or it is refused."""
+        """The file of a module by its dotted name; ``None``: there is none, or it is refused."""
         ...
 
     def has(self, module: str) -> bool:

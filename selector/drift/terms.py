@@ -279,10 +279,24 @@ DTYPES: Final = {
     "torch.short": "torch.int16",
     **{
         f"torch.{name}": f"torch.{name}"
-        for name in (
-            "float16 bfloat16 float32 float64 int8 int16 int32 int64 uint8 bool float8_e4m3fn "
-            "float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu float4_e2m1fn_x2"
-        ).split()
+        for name in [
+            "float16",
+            "bfloat16",
+            "float32",
+            "float64",
+            "int8",
+            "int16",
+            "int32",
+            "int64",
+            "uint8",
+            "bool",
+            "float8_e4m3fn",
+            "float8_e5m2",
+            "float8_e4m3fnuz",
+            "float8_e5m2fnuz",
+            "float8_e8m0fnu",
+            "float4_e2m1fn_x2",
+        ]
     },
 }
 """Names of another package that are known to be plain values, and which are the same."""

@@ -1,1 +1,1 @@
-"""Readers, one engine a module; each holds a :class:`selector.drift.reading.Reader` as ``READER``."""
+"""Readers, one engine a module, each with a ``READER``: see :mod:`selector.drift.reading`."""

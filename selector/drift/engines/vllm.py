@@ -9,13 +9,13 @@ from typing import Any
 from selector.drift.attributes import class_attribute, enum_member
 from selector.drift.constructors import read_constructors
 from selector.drift.evaluating import Probe, Worlds, ask, make_worlds, position, read_class
+from selector.drift.hierarchy import is_enum
 from selector.drift.modules import Modules
 from selector.drift.reading import Backend, ClassReading, EngineReading
 from selector.drift.terms import (
     ClassTerm,
     EnumMember,
     External,
-    FunctionTerm,
     Instance,
     Place,
     RaisedError,
@@ -177,17 +177,18 @@ def _read_registry(
         return ()
     found = []
     for name in registry.scope.names:
-        member = ask(world, lambda frame, name=name: _registered(world, registry, name))
+
+        def question(frame: Frame, name: str = name) -> Any:
+            return _registered(world, registry, name)
+
+        member = ask(world, question)
         if isinstance(member, EnumMember):
             found.append(_read_backend(worlds, member, with_impl))
     return tuple(found)
 
 
 def _registered(world: World, registry: ClassTerm, name: str) -> Any:
-    from selector.drift.hierarchy import is_enum
-
-    is_enum(world, registry)
-    return enum_member(world, registry, name)
+    return enum_member(world, registry, name) if is_enum(world, registry) else None
 
 
 def _read_backend(worlds: Worlds, member: EnumMember, with_impl: bool) -> Backend:
