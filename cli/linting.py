@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import re
@@ -55,7 +56,7 @@ class Lint(NamedTuple):
         if not self.references and self.stdin is None:
             return [resource(DEFAULT_MANIFEST)], []
         files, empty = files_of(self.references)
-        return files, [f"{one}: no manifest is there" for one in empty]
+        return files, [f"{one or 'an empty name'}: no manifest is there" for one in empty]
 
 
 @dataclass
@@ -167,6 +168,8 @@ def _write_bytes(data: bytes) -> None:
 def _put(file: Path, data: bytes) -> None:
     """Puts data in place of a file's, at once: nobody reads half of it."""
     real = Path(os.path.realpath(file))
+    if not real.is_file():
+        raise OSError(errno.EINVAL, "cannot be mended, as it is no ordinary file", str(file))
     part = real.with_name(f".{real.name}.{os.getpid()}.part")
     try:
         part.write_bytes(data)

@@ -30,7 +30,10 @@ def files_of(references: Iterable[str]) -> tuple[list[Path], list[str]]:
     empty = []
     for reference in references:
         path = manifest_path(reference)
-        if path.is_dir():
+        files: list[Path] = []
+        if not reference:
+            pass  # a variable that is not set, and not this folder
+        elif path.is_dir():
             files = [*_below(path)]
         elif has_magic(reference) and not path.exists():
             files = [file for file in map(Path, glob(reference, recursive=True)) if file.is_file()]

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import io
+import os
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -170,6 +172,12 @@ def test_nothing_to_check_is_never_taken_for_nothing_wrong(
     assert "No problems" not in ran.out
 
 
+def test_an_empty_name_is_not_the_working_folder(run: Run, folder: Path) -> None:
+    ran = run("lint", "")
+    assert ran.code == 2
+    assert ran.complaint == "0 files checked: an empty name: no manifest is there"
+
+
 def test_a_folder_is_checked_and_a_part_that_is_empty_is_told(run: Run, folder: Path) -> None:
     ran = run("lint", ".")
     assert (ran.code, ran.out) == (0, "No problems in good.yaml.\n")
@@ -291,6 +299,17 @@ def test_fix_that_cannot_write_loses_nothing(
     assert ran.complaint == "a.yaml: no space left on device"
     assert (folder / "a.yaml").read_text("utf-8") == WRONG_TWICE
     assert sorted(path.name for path in folder.iterdir()) == ["a.yaml", "good.yaml"]
+
+
+def test_fix_leaves_pipes_alone(run: Run, folder: Path) -> None:
+    pipe = folder / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=(WRONG_TWICE,))
+    writer.start()
+    ran = run("lint", pipe, "--fix")
+    writer.join()
+    assert ran.code == 2
+    assert ran.complaint.endswith("pipe: cannot be mended, as it is no ordinary file")
 
 
 def test_diff_shows_what_fix_would_do(run: Run, folder: Path) -> None:

@@ -70,6 +70,7 @@ def test_what_means_no_file_is_told(folder: Path) -> None:
     (folder / "empty").mkdir()
     assert files_of(["x*.yaml", "empty", "b.yaml"]) == ([Path("b.yaml")], ["empty", "x*.yaml"])
     assert files_of([]) == ([], [])
+    assert files_of([""]) == ([], [""])
 
 
 def test_each_file_comes_once_in_the_same_order(folder: Path) -> None:
