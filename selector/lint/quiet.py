@@ -54,14 +54,15 @@ def said_in(questions: Questions, left: list[int]) -> str:
     quiet = dict(_quiet_fields(questions))
     features: list[str] = []
     others: list[str] = []
+    plain: list[str] = []
     for name, place in questions.fields.items():
         field = words.fields.get(name)
+        mask = left[place]
         if field is None or name in (*_DEVICE, *questions.manifest.derive):
             continue
-        mask = left[place]
-        told = not mask & quiet[name] if name in quiet else mask != questions.values[place].all
-        if told:
-            value = next(v for v in questions.values[place].of(mask) if v is not None)
-            into = features if field.role == "feature" else others
-            into.append(f"{name} {show(field, value)}")
-    return ", ".join((features + others)[:_MOST_SAID])
+        if mask == questions.values[place].all:
+            continue
+        value = next(v for v in questions.values[place].of(mask) if v is not None)
+        into = features if field.role == "feature" else others
+        (plain if mask & quiet.get(name, 0) else into).append(f"{name} {show(field, value)}")
+    return ", ".join((features + others or plain)[:_MOST_SAID]) or "anything"

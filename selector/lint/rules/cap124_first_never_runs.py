@@ -12,6 +12,8 @@ from selector.lint.solving import OverBudgetError
 from selector.manifest import Priority
 from selector.values import Finding, Phase, Severity
 
+_NAMED = _BAD.replace("order: [hopper]", "order: [hopper, portable]")
+
 
 def check(context: Context) -> Iterator[Finding]:
     """Yields a finding for every list whose default never runs somewhere that it names."""
@@ -54,9 +56,7 @@ RULE = Rule(
         "The default of that architecture is then chosen by accident. Kernels built for 10.0 do "
         "not run on 12.0, though both are called Blackwell."
     ),
-    bad=_BAD.replace("order: [hopper]", "order: [hopper, portable]"),
-    good=_BAD.replace("order: [hopper]", "order: [hopper, portable]").replace(
-        'capability: ">=9.0"', 'capability: "9.0"'
-    ),
+    bad=_NAMED.replace('capability: ">=9.0"', 'capability: ["9.0", "12.0"]'),
+    good=_NAMED.replace('capability: ">=9.0"', 'capability: "9.0"'),
     check=check,
 )
