@@ -18,6 +18,7 @@ __all__ = [
     "find_member",
     "is_enum",
     "is_named_tuple",
+    "is_quiet",
     "members_of",
     "order",
     "own_member",
@@ -192,7 +193,7 @@ def find_member(
         if isinstance(ancestor, Unknown):
             return Member(ancestor, None, ancestor.place)
         if isinstance(ancestor, External):
-            if ancestor.path not in _QUIET:
+            if not is_quiet(ancestor):
                 why = f"may be defined by {ancestor.path}, which is not in the source"
                 return _unknown_member(ancestor.place, name, why)
             continue
@@ -278,6 +279,11 @@ def is_enum(world: World, cls: ClassTerm) -> bool:
     """Whether a class is an enumeration."""
     linear = order(world, cls) or ()
     return any(isinstance(one, External) and one.path in _ENUMS for one in linear)
+
+
+def is_quiet(ancestor: Any) -> bool:
+    """Whether an ancestor outside the source is known to define no capability."""
+    return isinstance(ancestor, External) and ancestor.path in _QUIET
 
 
 def is_named_tuple(world: World, cls: ClassTerm) -> bool:

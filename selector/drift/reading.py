@@ -19,6 +19,8 @@ __all__ = [
     "Dynamic",
     "EngineReading",
     "Guard",
+    "Method",
+    "Need",
     "Reader",
 ]
 
@@ -131,6 +133,38 @@ class Guard(msgspec.Struct, frozen=True, omit_defaults=True):
     refuses: tuple[Attribute, ...] = ()
 
 
+class Need(msgspec.Struct, frozen=True):
+    """A method reads an attribute of its object.
+
+    Attributes:
+        name: of the attribute.
+        at: where it is read.
+    """
+
+    name: str
+    at: Position
+
+
+class Method(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A method that does the work of a path.
+
+    Attributes:
+        name: of the method.
+        defined_in: the class of the hierarchy that has it, dotted.
+        at: where.
+        abstract: whether it is marked abstract.
+        raises: the exception that it raises and does nothing else; empty: it does more.
+        missing: what it reads of its object that no class of the hierarchy sets (others may).
+    """
+
+    name: str
+    defined_in: str
+    at: Position
+    abstract: bool = False
+    raises: str = ""
+    missing: tuple[Need, ...] = ()
+
+
 class ClassReading(msgspec.Struct, frozen=True):
     """A class as it was read.
 
@@ -141,6 +175,7 @@ class ClassReading(msgspec.Struct, frozen=True):
         attributes: by name.
         assigned: attributes that a constructor sets on the object.
         guards: what its constructors refuse.
+        methods: those that do the work, by name.
     """
 
     path: str
@@ -149,6 +184,7 @@ class ClassReading(msgspec.Struct, frozen=True):
     attributes: dict[str, Attribute]
     assigned: tuple[Assigned, ...] = ()
     guards: tuple[Guard, ...] = ()
+    methods: dict[str, Method] = {}
 
 
 class Backend(msgspec.Struct, frozen=True, omit_defaults=True):

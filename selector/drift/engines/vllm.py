@@ -10,6 +10,7 @@ from selector.drift.attributes import class_attribute, enum_member
 from selector.drift.constructors import read_constructors
 from selector.drift.evaluating import Probe, Worlds, ask, make_worlds, position, read_class
 from selector.drift.hierarchy import is_enum
+from selector.drift.methods import read_methods
 from selector.drift.modules import Modules
 from selector.drift.reading import Backend, ClassReading, EngineReading
 from selector.drift.terms import (
@@ -53,6 +54,9 @@ ATTENTION_TYPES = ("decoder", "encoder", "encoder_only", "encoder_decoder")
 MLA_DIMENSIONS = (
     (64, 64, 128), (128, 64, 128), (192, 64, 256), (256, 0, 256), (64, 32, 64), (128, 64, 192),
 )  # fmt: skip
+
+WORK = ("forward", "forward_mha", "forward_mqa")
+"""The methods of an implementation that compute a path; ``forward_mha`` is the dense prefill."""
 
 _WANTED = re.compile(
     r"^(supports_|supported_|get_supported_|get_preferred_|is_|accept_|forward_includes_"
@@ -242,5 +246,6 @@ def _read_part(
     reading = read_class(worlds, part, _WANTED_IMPL, PROBES)
     assigned, guards = read_constructors(worlds, part, _WANTED_IMPL, CONSTRUCTOR_PROBES)
     return ClassReading(
-        reading.path, reading.at, reading.mro, reading.attributes, assigned, guards
-    ), ""
+        reading.path, reading.at, reading.mro, reading.attributes, assigned, guards,
+        read_methods(worlds, found, WORK),
+    ), ""  # fmt: skip
