@@ -284,3 +284,11 @@ def test_the_shared_memory_of_every_cuda_architecture_is_known() -> None:
 def test_what_is_shipped_is_clean(name: str) -> None:
     chosen = Selection(select=selected(["CAP10", "CAP11"]))
     assert lint(read_document(MANIFESTS.parents[1] / name), selection=chosen) == []
+
+
+def test_heads_that_fit_no_member_are_told_of_the_smaller_ones() -> None:
+    """Those on the largest member are its kernel's business: the family is what is wrong."""
+    path = MANIFESTS / "bad" / "cap106-family-accepts-wide-heads.yaml"
+    text = path.read_text("utf-8").replace("[64, 128, 256]", "[64, 128, 256, 512]")
+    (found,) = lint(read_text(text, "m.yaml"), selection=only("CAP106"))
+    assert "head sizes above 198 are taken on 8.6 and 8.9 as on the others" in found.message
