@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 __all__ = ["manifest", "write"]
 
@@ -46,7 +48,7 @@ _ENTRY = """\
       sink: {sink}
       sliding_window: {window}
     constraints:
-      - when: {{head_size: {{min: {large}}}, kv_cache_dtype: fp8}}
+      - when: {{head_size: {{min: {large}}}, kv_cache_dtype: {narrow}}}
         require: {{num_heads: {{max: {heads}}}}}
         code: MANY_HEADS_{place}
         reason: The kernel's shared memory holds {heads} heads of this size.
@@ -65,25 +67,33 @@ _LIST = """\
 """
 
 
+class _Drawn(NamedTuple):
+    """An entry: its name, its kind, and the compute capabilities it takes."""
+
+    name: str
+    kind: str
+    capabilities: tuple[str, ...]
+
+
 def manifest(number: int, entries: int = 40) -> str:
     """A manifest of so many entries; the same number gives the same one."""
     dice = random.Random(f"manifest {number}")
-    kinds: dict[str, list[str]] = {"dense": [], "mla": [], "sparse": []}
+    drawn = []
     parts = [_HEAD.format(number=number)]
     for place in range(entries):
         kind = dice.choice(("dense", "dense", "dense", "mla", "sparse"))
-        name = f"{kind}_{place}"
-        kinds[kind].append(name)
-        parts.append(_entry(dice, number, place, kind, name))
+        capabilities = tuple(sorted(dice.sample(_CAPABILITIES, 4), key=float))
+        one = _Drawn(f"{kind}_{place}", kind, capabilities)
+        drawn.append(one)
+        parts.append(_entry(dice, number, place, one))
     parts.append("priorities:\n")
-    for kind, names in kinds.items():
-        if names:
-            parts += _lists(dice, kind, names)
+    for kind in ("dense", "mla", "sparse"):
+        parts += _lists(dice, kind, [one for one in drawn if one.kind == kind])
     return "".join(parts)
 
 
-def _entry(dice: random.Random, number: int, place: int, kind: str, name: str) -> str:
-    mla, sparse = kind != "dense", kind == "sparse"
+def _entry(dice: random.Random, number: int, place: int, one: _Drawn) -> str:
+    mla, sparse = one.kind != "dense", one.kind == "sparse"
     dense = ""
     if sparse:
         dense = (
@@ -91,49 +101,47 @@ def _entry(dice: random.Random, number: int, place: int, kind: str, name: str) -
             f"    rationale: The kernels of release 1.{place} have no dense path here.\n"
             f"    evidence: [https://example.org/drawn/{number}/{place}/dense]\n"
         )
-    path = "sparse_mqa" if sparse else "mha"
-    short = "sparse_mqa" if sparse else "mqa"
-    sizes = (
-        "[576]" if mla else f"[{', '.join(map(str, sorted(dice.sample((64, 96, 128, 256), 3))))}]"
-    )
-    quoted = (f'"{one}"' for one in sorted(dice.sample(_CAPABILITIES, 4), key=float))
+    sizes = [576] if mla else sorted(dice.sample((64, 96, 128, 256), 3))
+    kv = dice.choice((("auto",), ("auto", "fp8"), ("auto", "bfloat16", "fp8")))
     return _ENTRY.format(
         number=number,
         place=place,
-        name=name,
+        name=one.name,
         mla=str(mla).lower(),
         sparse=str(sparse).lower(),
         dense=dense,
         minor=dice.randrange(20),
-        capability=", ".join(quoted),
+        capability=", ".join(f'"{capability}"' for capability in one.capabilities),
         dtype=dice.choice(("bfloat16", "float16, bfloat16")),
-        kv=dice.choice(("auto", "auto, fp8", "auto, bfloat16, fp8")),
-        head_size=sizes,
+        kv=", ".join(kv),
+        narrow=kv[-1],
+        head_size=f"[{', '.join(map(str, sizes))}]",
         block=dice.choice((1, 16, 64)),
         sink=dice.choice(("[false]", "any")),
         window=dice.choice(("any", "[unset]", "{max: 4096, or: [unset]}")),
-        large=576 if mla else dice.choice((128, 256)),
+        large=sizes[-1],
         heads=dice.choice((16, 32, 64)),
         threshold=dice.choice((1, 1, 128)),
-        paths=_PATHS.format(short=short, path=path, cut=dice.choice((4, 64, 256))),
+        paths=_PATHS.format(
+            short="sparse_mqa" if sparse else "mqa",
+            path="sparse_mqa" if sparse else "mha",
+            cut=dice.choice((4, 64, 256)),
+        ),
     )
 
 
-def _lists(dice: random.Random, kind: str, names: list[str]) -> list[str]:
+def _lists(dice: random.Random, kind: str, entries: Sequence[_Drawn]) -> Iterator[str]:
+    """Lists for one kind of layer, by device; each names the entries that run there."""
     mla, sparse = str(kind != "dense").lower(), str(kind == "sparse").lower()
-    found = []
-    for capability in ("9.x", "10.x", "12.x", None):
-        stated = f", capability: {capability}" if capability else ""
-        where = f"on {capability}" if capability else "everywhere else"
-        dice.shuffle(names)
-        found.append(
-            _LIST.format(
-                when=f"{{mla: {mla}, sparse: {sparse}{stated}}}",
-                order=", ".join(names),
-                reason=f"As drawn for {kind} layers {where}.",
+    for capability in _CAPABILITIES:
+        fit = [entry.name for entry in entries if capability in entry.capabilities]
+        dice.shuffle(fit)
+        if fit:
+            yield _LIST.format(
+                when=f'{{mla: {mla}, sparse: {sparse}, capability: "{capability}"}}',
+                order=", ".join(fit),
+                reason=f"As drawn for {kind} layers on {capability}.",
             )
-        )
-    return found
 
 
 def write(folder: Path, count: int, entries: int = 40) -> list[Path]:
