@@ -31,12 +31,15 @@ def kinds_served(covering: Covering) -> dict[tuple[KindOf, Phase], Devices]:
                 where = covering.runs(phase, index, name)
                 entry = questions.manifest.entries[name]
                 way = questions.decides(phase, index) & questions.alive(name, phase)
+                possible = questions.values[attn].all
+                for field, kept in way.narrows:
+                    possible &= kept if field == attn else possible
                 for attn_type, mask in types.items():
                     key = ((entry.mla, entry.sparse, attn_type), phase)
-                    left = where - found.get(key, frozenset())
-                    if left:
-                        here = covering.devices(way & Way(((attn, mask),)), left)
-                        found[key] = found.get(key, frozenset()) | here
+                    left = where - found.get(key, frozenset()) if mask & possible else frozenset()
+                    if left and mask != possible:
+                        left = covering.devices(way & Way(((attn, mask),)), left)
+                    found[key] = found.get(key, frozenset()) | left
     return {key: devices for key, devices in found.items() if devices}
 
 

@@ -49,7 +49,12 @@ class Questions:
         self._alive: dict[tuple[str, Phase], Way] = {}
         self._refused: dict[tuple[str, Phase], Goal] = {}
         self._firsts: dict[int, Way] = {}
-        self._tests: dict[object, Goal] = {}
+        self._tests: dict[tuple[int, bool], tuple[Test, Goal]] = {}
+        self._spelled: dict[object, Goal] = {}
+        self._failing: dict[int, tuple[When, Goal]] = {}
+        self._decides: dict[tuple[Phase, int | None], Way] = {}
+        self._names: dict[tuple[Phase, int], tuple[str, ...]] = {}
+        self._accepted: dict[tuple[str, Phase], Way] = {}
         self._needs: dict[tuple[str, str | None], tuple[int, int]] = {}
         always = [goal for rule in manifest.space for goal in self._space(rule)]
         attached: list[tuple[Goal, ...]] = [() for _ in self.values]
@@ -95,13 +100,17 @@ class Questions:
         return self._ways(test, True)
 
     def _ways(self, test: Test, negated: bool) -> Goal:
-        fixed = test.allowed.fixed
-        spelled = (fixed.spans, fixed.names, fixed.all_names_but)
-        key = (test.field, *spelled, test.allowed.bounds, negated)
-        found = self._tests.get(key)
-        if found is None:
-            found = self._tests[key] = self._new_ways(test, negated)
-        return found
+        key = (id(test), negated)
+        kept = self._tests.get(key)
+        if kept is None:
+            fixed = test.allowed.fixed
+            spelled = (fixed.spans, fixed.names, fixed.all_names_but)
+            same = (test.field, *spelled, test.allowed.bounds, negated)
+            found = self._spelled.get(same)
+            if found is None:
+                found = self._spelled[same] = self._new_ways(test, negated)
+            kept = self._tests[key] = (test, found)  # so that its id stays its own
+        return kept[1]
 
     def _new_ways(self, test: Test, negated: bool) -> Goal:
         field = self.fields[test.field]
@@ -152,7 +161,11 @@ class Questions:
 
     def some_fail(self, when: When) -> Goal:
         """The ways in which a condition does not hold."""
-        return tuple(chain.from_iterable(map(self.fails, when.tests)))
+        kept = self._failing.get(id(when))
+        if kept is None:
+            found = tuple(chain.from_iterable(map(self.fails, when.tests)))
+            kept = self._failing[id(when)] = (when, found)
+        return kept[1]
 
     def unless(self, when: When) -> Way:
         """That a condition does not hold."""
@@ -233,16 +246,19 @@ class Questions:
 
     def accepted(self, entry: Entry, phase: Phase) -> Way:
         """That an entry accepts all fields; of its constraints, nothing."""
-        found = ALWAYS
-        for match in entry.phases[phase].accepts.values():
-            found &= self.accepts(match)
-        return found
+        key = self._slot(entry, phase)
+        if key not in self._accepted:
+            ways = [*map(self.accepts, entry.phases[phase].accepts.values())]
+            narrows = tuple(chain.from_iterable(way.narrows for way in ways))
+            goals = tuple(chain.from_iterable(way.goals for way in ways))
+            self._accepted[key] = Way(narrows, goals)
+        return self._accepted[key]
 
     def alive(self, name: str, phase: Phase) -> Way:
         """That nothing refuses an entry."""
-        key = (name, phase)
+        entry = self.manifest.entries[name]
+        key = self._slot(entry, phase)
         if key not in self._alive:
-            entry = self.manifest.entries[name]
             spec = entry.phases[phase]
             goals = [goal for rule in spec.constraints for goal in self.kept(rule)]
             denied = (one.when for one in self.manifest.deny if one.backend == name)
@@ -253,9 +269,10 @@ class Questions:
 
     def refused(self, name: str, phase: Phase) -> Goal:
         """The ways in which an entry is refused."""
-        key = (name, phase)
+        entry = self.manifest.entries[name]
+        key = self._slot(entry, phase)
         if key not in self._refused:
-            self._refused[key] = tuple(self._refusals(self.manifest.entries[name], phase))
+            self._refused[key] = tuple(self._refusals(entry, phase))
         return self._refused[key]
 
     def _refusals(self, entry: Entry, phase: Phase) -> Iterator[Way]:
@@ -270,6 +287,12 @@ class Questions:
         yield from chain.from_iterable(map(self.broken, spec.constraints))
         denied = (one.when for one in self.manifest.deny if one.backend == entry.name)
         yield from map(self.all_hold, denied)
+
+    def _slot(self, entry: Entry, phase: Phase) -> tuple[str, Phase]:
+        """An entry and the first phase in which it says what it says in this one."""
+        mine = entry.phases[phase]
+        first = next(one for one in entry.phases if entry.phases[one].says_as_much_as(mine))
+        return entry.name, first
 
     def serves(self, name: str, phase: Phase) -> bool:
         """Whether an entry is there in a phase."""
@@ -302,18 +325,24 @@ class Questions:
 
     def decides(self, phase: Phase, index: int | None) -> Way:
         """That a priority list is the first to hold in a phase; ``None``: that none holds."""
-        lists = self.manifest.priorities
-        before = lists if index is None else lists[:index]
-        goals = tuple(self.some_fail(one.when) for one in before if phase in one.orders)
-        holds = ALWAYS if index is None else self.all_hold(lists[index].when)
-        return holds & Way((), goals)
+        key = (phase, index)
+        if key not in self._decides:
+            lists = self.manifest.priorities
+            before = lists if index is None else lists[:index]
+            goals = tuple(self.some_fail(one.when) for one in before if phase in one.orders)
+            holds = ALWAYS if index is None else self.all_hold(lists[index].when)
+            self._decides[key] = holds & Way((), goals)
+        return self._decides[key]
 
     def names(self, phase: Phase, index: int | None) -> tuple[str, ...]:
         """The entries that a list names and that serve in a phase."""
         if index is None:
             return ()
-        order = self.manifest.priorities[index].orders[phase]
-        return tuple(name for name in order if self.serves(name, phase))
+        key = (phase, index)
+        if key not in self._names:
+            order = self.manifest.priorities[index].orders[phase]
+            self._names[key] = tuple(name for name in order if self.serves(name, phase))
+        return self._names[key]
 
 
 def _can_be(way: Way) -> bool:

@@ -57,6 +57,10 @@ class Reaching:
         self._chosen: dict[Slot, Reach] = {}
         self._decided: dict[tuple[Phase, int], Reach] = {}
         self._joints = [*self._shares()]
+        self._alike = all(
+            one.orders.get(Phase.PREFILL) == one.orders.get(Phase.DECODE)
+            for one in self.manifest.priorities
+        )
         self._open = False
 
     # -- asking -----------------------------------------------------------------------------------
@@ -147,7 +151,7 @@ class Reaching:
                 names = self.questions.names(phase, index)
                 before = names[: names.index(name)]
                 first = tuple(self.questions.refused(one, phase) for one in before)
-                yield way & Way((), first), [*before], None
+                yield way & Way((), first), [*before], name if self._alike else None
                 continue
             if self.left(way) is None:
                 continue
