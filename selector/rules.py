@@ -191,7 +191,12 @@ class Test(msgspec.Struct, frozen=True):
     @property
     def reads(self) -> tuple[str, ...]:
         """The field, and the fields that bound its set."""
-        return (self.field, *(end for bound in self.allowed.bounds for end in bound.ends))
+        return (self.field, *self.ends)
+
+    @property
+    def ends(self) -> tuple[str, ...]:
+        """The fields that bound its set."""
+        return tuple(end for bound in self.allowed.bounds for end in bound.ends)
 
     def answer(self, question: Question) -> Answer:
         """Whether the field lies within the set."""

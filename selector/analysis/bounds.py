@@ -8,7 +8,10 @@ __all__ = ["upper_bound"]
 
 
 def upper_bound(seen: int, number: int) -> float:
-    """The largest share under which so few of so many would be seen in one of twenty draws."""
+    """The largest share under which so few of so many would be seen in one of twenty draws.
+
+    Source: C. Clopper, E. Pearson, Biometrika 26 (1934): the one-sided bound, 95 %.
+    """
     if seen >= number:
         return 1.0
     low, high = 0.0, 1.0

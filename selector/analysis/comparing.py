@@ -22,17 +22,27 @@ from selector.analysis.regions import Net
 from selector.analysis.rerouting import DrawnPaths, ModelChange, Rerouted, models_changed, way_of
 from selector.analysis.space import KindOf, Space, representative
 from selector.analysis.stating import Stated, stated_changes
-from selector.analysis.tails import Pair, tests_of_tails
+from selector.analysis.tails import tests_of_tails
 from selector.analysis.witness import Witness, witness_of
 from selector.binding import Selector
 from selector.domains import Domain
 from selector.errors import AttnselError
 from selector.manifest import Manifest
-from selector.plan.kind import Kind
+from selector.plan.kind import Kind, Pair
 from selector.plan.plan import Pick, Plan
-from selector.plan.terms import UndecidedError
+from selector.plan.terms import DEVICE_FIELDS, UndecidedError
 
-__all__ = ["Change", "Comparison", "Drawn", "IncomparableError", "Limits", "Region", "compare"]
+__all__ = [
+    "Change",
+    "Comparison",
+    "Drawn",
+    "IncomparableError",
+    "Limits",
+    "Region",
+    "compare",
+    "decision_of",
+    "pick_of",
+]
 
 _SAME, _OPEN = "same", "open"
 _MANY = "there are too many to count"
@@ -349,7 +359,7 @@ class _Comparer:
         free = {
             name: int(random.random() * len(classes))
             for name, classes in self.space.classes.items()
-            if name not in ("platform", "capability")
+            if name not in DEVICE_FIELDS
         }
         return self._cuts.classes_of({**free, **self._cuts.of_kind(kind).one, **one})
 

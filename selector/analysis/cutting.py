@@ -14,7 +14,7 @@ from selector.analysis.regions import Box, Net, Side, Work, merged
 from selector.analysis.space import KindOf, Space
 from selector.analysis.witness import quiet_value
 from selector.domains import Domain
-from selector.plan.terms import KIND_FIELDS
+from selector.plan.terms import DEVICE_FIELDS, KIND_FIELDS
 
 __all__ = ["Change", "Cuts", "Region"]
 
@@ -23,7 +23,6 @@ E = TypeVar("E", bound=Hashable)
 Change = tuple[Decision, Decision]
 """The decision of the old manifest, and that of the new one."""
 
-_DEVICE = ("platform", "capability")
 _JOINED_FIRST = ("device", "attn_type", "sparse", "mla")
 
 
@@ -162,4 +161,4 @@ class Cuts(Generic[E]):
     def classes_of(self, one: Mapping[str, int]) -> Mapping[str, Domain]:
         """The classes of a question, by their places."""
         found = {n: self.classes[n][place] for n, place in one.items() if n != "device"}
-        return {**dict(zip(_DEVICE, [*self._devices][one["device"]], strict=True)), **found}
+        return {**dict(zip(DEVICE_FIELDS, [*self._devices][one["device"]], strict=True)), **found}

@@ -19,7 +19,17 @@ from selector.domains import Domain
 from selector.plan.kind import Derived, Kind
 from selector.values import Phase
 
-__all__ = ["Decision", "Diagram", "Level", "Node", "OverBudgetError", "Walk", "order_of"]
+__all__ = [
+    "Decision",
+    "Diagram",
+    "Level",
+    "Node",
+    "Outcome",
+    "OverBudgetError",
+    "Walk",
+    "Walks",
+    "order_of",
+]
 
 Decision = tuple[str | None, str | None]
 """The prefill and the decode backend."""

@@ -2,8 +2,9 @@
 
 Query and sequence length, what is cached, and the fields that bound them are held against each
 other by their differences: ``seq_len - query_len >= 0``, ``seq_len - index_topk <= 0``. Such
-differences can all be had by whole numbers when no way around them is negative (Bellman, 1958),
-so that a combination of classes is known to exist or not, and lengths can be named that show it.
+differences can all be had by whole numbers when no way around them is negative (difference
+constraints; Bellman, 1958), so that a combination of classes is known to exist or not, and lengths
+can be named that show it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from selector.fields import REQUEST_FIELDS
 from selector.manifest import Measure
 from selector.rules import Test
 
-__all__ = ["InexactError", "Lengths", "bounds_of_requests", "ends_of"]
+__all__ = ["InexactError", "Lengths", "bounds_of_requests"]
 
 _MOST_BANDS = 4096
 _MOST_WAYS = 512
@@ -47,12 +48,6 @@ def bounds_of_requests(relations: Mapping[str, Test], measures: Iterable[str]) -
     return {name: test for name, test in relations.items() if test.field in changing}
 
 
-def ends_of(test: Test) -> Iterator[str]:
-    """Yields the fields that bound what a test looks at."""
-    for bound in test.allowed.bounds:
-        yield from bound.ends
-
-
 class Lengths:
     """Goes through the fields that make up a request.
 
@@ -72,7 +67,7 @@ class Lengths:
         self.order = order
         self._bounds = {name: test for name, test in bounds.items() if name in names}
         self._numbers = {"query_len": _QUERY, "seq_len": _SEQ}
-        for end in (end for test in self._bounds.values() for end in ends_of(test)):
+        for end in (end for test in self._bounds.values() for end in test.ends):
             self._numbers.setdefault(end, len(self._numbers) + 1)
         self.ends = frozenset(self._numbers) - REQUEST_FIELDS
         self._measures = {one.name: one for one in measures if one.name in names}
@@ -99,7 +94,7 @@ class Lengths:
                 raise InexactError(f"a bound of {name}")
         held: list[str] = []
         for test in self._bounds.values():
-            held += {*ends_of(test)}
+            held += {*test.ends}
         if missing := self.ends - {level.name for level in self.order if level.classes}:
             raise InexactError(f"a bound by {min(missing)}")
         for level in self.order:

@@ -15,14 +15,14 @@ import msgspec
 from selector.analysis.cutting import Cuts, Region
 from selector.analysis.diagram import Level, OverBudgetError, order_of
 from selector.analysis.growing import Grower
-from selector.analysis.lengths import InexactError, Lengths, bounds_of_requests, ends_of
+from selector.analysis.lengths import InexactError, Lengths, bounds_of_requests
 from selector.analysis.regions import Net
 from selector.analysis.space import KindOf, Space, classes_of, representative, sets_in
-from selector.analysis.tails import After, Pair, Tail, Way, same_dense, same_tail
+from selector.analysis.tails import After, Tail, Way, same_dense, same_tail
 from selector.analysis.witness import Witness
 from selector.domains import Domain
 from selector.manifest import Measure
-from selector.plan.kind import Agree, Kind
+from selector.plan.kind import Agree, Kind, Pair
 from selector.plan.terms import Rules, UndecidedError
 from selector.values import Phase
 
@@ -139,7 +139,7 @@ class Paths:
     def _last(self, names: Container[str]) -> list[str]:
         """Of some fields, those that make up a request, in the order they are looked at in."""
         bounds = [name for name in self._bounds if name in names]
-        ends = dict.fromkeys(end for name in bounds for end in ends_of(self._bounds[name]))
+        ends = dict.fromkeys(end for name in bounds for end in self._bounds[name].ends)
         every = (*ends, *_LENGTHS, *bounds, *self._measures)
         return [name for name in every if name in names]
 

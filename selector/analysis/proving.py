@@ -20,7 +20,7 @@ from selector.domains import Domain
 from selector.fields import ABSENT
 from selector.manifest import Invariant, Manifest
 from selector.paths import decode_path
-from selector.plan.terms import Term
+from selector.plan.terms import DEVICE_FIELDS, Term
 from selector.values import Phase, Position, Resolution
 
 __all__ = ["LISTED", "REACHABLE", "Hidden", "Proof", "Verdict", "prove_all"]
@@ -239,7 +239,7 @@ class _Prover:
         totals, listed = Totals(), _Tally(self, lambda answer: any(self._not_listed(answer)))
         for part in self.survey.parts(Region()):
             totals.add(part)
-            device = {name: part.kind.classes[name] for name in ("platform", "capability")}
+            device = {name: part.kind.classes[name] for name in DEVICE_FIELDS}
             listed.look(part, partial(self._some_do_not_list, device))
         found = list(self._hidden(totals, proofs))
         yield self._reachable(listed, found)

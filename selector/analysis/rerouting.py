@@ -15,13 +15,15 @@ import msgspec
 
 from selector.analysis.bounds import upper_bound
 from selector.analysis.paths import PathChange
-from selector.analysis.tails import Pair, Way
+from selector.analysis.tails import Way
 from selector.analysis.witness import Witness
 from selector.asking import lengths_of
 from selector.devices import architectures
 from selector.domains import Domain
 from selector.errors import AttnselError
+from selector.fields import REQUEST_FIELDS
 from selector.manifest import Entry, Manifest
+from selector.plan.kind import Pair
 from selector.plan.plan import Pick, Plan
 from selector.plan.terms import tests_after
 from selector.rules import Test
@@ -29,7 +31,6 @@ from selector.values import Device, Facts, Layer, Request
 
 __all__ = ["DrawnPaths", "ModelChange", "Rerouted", "models_changed", "way_of"]
 
-_LENGTHS = ("query_len", "seq_len", "context_len", "has_context", "num_prefills")
 _EACH = 24
 """Lengths that a drawn layer is asked about."""
 
@@ -93,7 +94,7 @@ def _lengths_of(manifests: Sequence[Manifest], names: Sequence[str]) -> list[tup
                 sets[test.field].append(test.allowed.fixed)
         for entry in (manifest.entries[n] for n in names if n in manifest.entries):
             thresholds.update(dict.fromkeys(_thresholds(entry)))
-    for name in _LENGTHS:
+    for name in REQUEST_FIELDS:
         edges.update((n, None) for values in sets.get(name, ()) for n in _edges(values))
     numbers = sorted({*edges, *thresholds, *(n + 1 for n in thresholds)})
     found: dict[tuple[object, ...], tuple[int, int]] = {}
@@ -239,8 +240,7 @@ class Rerouted:
                 end
                 for manifest in self.manifests
                 for test in _tests_of(manifest, names)
-                for bound in test.allowed.bounds
-                for end in bound.ends
+                for end in test.ends
             )
         return self._ends[backends]
 

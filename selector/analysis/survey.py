@@ -19,12 +19,12 @@ from selector.plan.kind import Kind
 from selector.plan.terms import KIND_FIELDS, Term, UndecidedError
 from selector.rules import When
 
-__all__ = ["BUDGET", "Choose", "Part", "Region", "Survey"]
+__all__ = ["BUDGET", "Part", "Region", "Survey"]
 
 BUDGET = 250_000
 """Places of diagrams that are looked at in all, before questions are drawn instead."""
 
-SAMPLES = 1_000
+_SAMPLES = 1_000
 """Questions that are drawn of each kind beyond the budget."""
 
 Choose = Callable[[Kind, int], tuple[str | None, ...]]
@@ -161,7 +161,7 @@ def _sampled(space: Space, kind: KindOf, region: Region, choose: Choose) -> Part
             levels.append((level.name, [(c, masks[representative(c)]) for c in classes]))
     total: Counter[Outcome] = Counter()
     seen: dict[Outcome, dict[str, Domain]] = {}
-    for _ in range(SAMPLES):
+    for _ in range(_SAMPLES):
         mask, classes_of = rules.everything, dict(kind.classes)
         for name, choices in levels:
             classes_of[name], bits = choices[int(drawn.random() * len(choices))]

@@ -20,15 +20,12 @@ from selector.errors import TooManyTermsError
 from selector.fields import REQUEST_FIELDS
 from selector.manifest import SPARSE_PATH, Entry, Manifest, PathRule, PhaseSpec, Priority
 from selector.paths import decode_path
-from selector.plan.kind import Kind, narrowed
+from selector.plan.kind import Kind, Pair, narrowed
 from selector.plan.terms import KIND_FIELDS, Rules, rules_of, tests_after
 from selector.rules import Allowed, Constraint, FirstMatch, Test, When, inputs_of
 from selector.values import Phase, Position
 
-__all__ = ["After", "Pair", "Tail", "Way", "same_dense", "same_tail", "tests_of_tails"]
-
-Pair = tuple[str | None, str | None]
-"""The backends of prefill and of decode."""
+__all__ = ["After", "Tail", "Way", "same_dense", "same_tail", "tests_of_tails"]
 
 Use = Callable[[Value], Value]
 """What a backend makes of a value."""
@@ -287,7 +284,7 @@ def tests_of_tails(manifest: Manifest, names: Iterable[str]) -> list[When]:
             if test.field not in skipped:
                 found[test] = None
                 continue
-            for end in (end for bound in test.allowed.bounds for end in bound.ends):
+            for end in test.ends:
                 found[Test(end, Allowed(Domain.between(None, None)), _NOWHERE)] = None
         if entry.sparse:
             found[Test("dense_prefill", Allowed(Domain.of(True)), _NOWHERE)] = None

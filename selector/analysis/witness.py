@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 import msgspec
 
-from selector.analysis.space import (
-    Space,
-    needs_by_fact,
-    representative,
-    values_within,
-    versions_about,
-)
+from selector.analysis.holding import ways_of
+from selector.analysis.space import Space, needs_by_fact, representative, versions_about
 from selector.domains import Domain, Value
 from selector.fields import ABSENT, REQUEST_FIELDS, UNSET, capability_text
+from selector.rules import Test
 from selector.values import Device, Facts, Layer, Request
 
-__all__ = ["Witness", "witness_of"]
+__all__ = ["Witness", "quiet_value", "witness_of"]
 
 
 class Witness(msgspec.Struct, frozen=True):
@@ -39,16 +35,15 @@ def witness_of(space: Space, classes: Mapping[str, Domain]) -> Witness | None:
     for name, found in space.classes.items():
         if name not in values:
             values[name] = quiet_value(space, name, found)
-    for manifest, rules in zip(space.manifests, space.rules, strict=True):
-        for name, test in rules.relations.items():
-            if name not in classes:
-                continue
-            ends: dict[str, Domain] = {**manifest.vocabulary.universes}
-            ends |= {n: classes.get(n, Domain.of(value)) for n, value in values.items()}
-            solved = next(values_within(test, ends, bool(values[name])), None)
-            if solved is None:
-                return None
-            values |= solved
+    for tests in _together(space, classes):
+        ends = {field: space.universe(field) for test in tests.values() for field in test.reads}
+        ends |= {n: classes.get(n, Domain.of(values[n])) for n in ends if n in values}
+        wanted = tuple(bool(values[name]) for name in tests)
+        ways = ways_of([*tests.values()], ends)
+        solved = next((found for holds, found in ways if holds == wanted), None)
+        if solved is None:
+            return None
+        values |= solved
     platform, capability = str(values["platform"]), values["capability"]
     code = capability_text(capability) if isinstance(capability, int) else None
     facts = _facts(space, values)
@@ -66,6 +61,24 @@ def witness_of(space: Space, classes: Mapping[str, Domain]) -> Witness | None:
         return None
     request = Request(min(query, seq), seq)
     return Witness(Device(platform, code), Layer(MappingProxyType(layer)), Facts(facts), request)
+
+
+def _together(space: Space, classes: Mapping[str, Domain]) -> Iterator[dict[str, Test]]:
+    """Yields the bounds by other fields that a question speaks of, those that share one at once."""
+    groups: list[dict[str, Test]] = []
+    for name, test in (pair for rules in space.rules for pair in rules.relations.items()):
+        if name not in classes:
+            continue
+        own = {name: test}
+        apart = []
+        for group in groups:
+            read = {field for one in group.values() for field in one.reads}
+            if read.isdisjoint(test.reads):
+                apart.append(group)
+            else:
+                own |= group
+        groups = [*apart, own]
+    yield from groups
 
 
 def _usual(values: Domain) -> Value:

@@ -28,8 +28,7 @@ class Relation:
     def __init__(self, vocabulary: Vocabulary, test: Test) -> None:
         self.vocabulary = vocabulary
         self.test = test
-        ends = (end for bound in test.allowed.bounds for end in bound.ends)
-        self.names = tuple(dict.fromkeys((test.field, *ends)))
+        self.names = tuple(dict.fromkeys(test.reads))
         self._known: dict[tuple[Value | Domain | None, ...], bool | None] = {}
         self._bounds = [
             (*self._end(bound.low), *self._end(bound.high), bound.multiple_of)

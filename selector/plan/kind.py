@@ -22,7 +22,7 @@ from selector.plan.memo import remember
 from selector.plan.terms import Rules, Slot, Term
 from selector.values import Phase
 
-__all__ = ["Kind", "Pair", "narrowed"]
+__all__ = ["Agree", "Derived", "Kind", "Pair", "narrowed"]
 
 T = TypeVar("T")
 

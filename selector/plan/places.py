@@ -56,7 +56,7 @@ def sets_of(
     sets: dict[str, list[Domain]] = {}
     relations: dict[Test, Relation] = {}
     for test in tests:
-        ends = {end for limit in test.allowed.bounds for end in limit.ends}
+        ends = {*test.ends}
         if test.field not in lengths and ends.isdisjoint(lengths):
             continue
         if test.field not in lengths or any(
@@ -179,7 +179,7 @@ class Places:
         return True
 
     def places(self, query_len: Lengths, seq_len: Lengths) -> Lengths:
-        """The same of columns of lengths below :data:`LONGEST`."""
+        """The place of each of many requests; their lengths are below :data:`LONGEST`."""
         import numpy
 
         context = seq_len - query_len

@@ -1,7 +1,7 @@
-"""A manifest compiled: which backends run a request, in microseconds; reasons on demand.
+"""A manifest compiled: which backends run a request, in microseconds.
 
-The definition is :mod:`selector.resolve`. A plan gives the same answers faster, and asks the
-definition where something unknown decides, where a policy is given, and for reasons.
+The definition is :mod:`selector.resolve`. A plan gives the same answers faster, without reasons and
+for callers without a policy; where something unknown decides it asks the definition.
 """
 
 from __future__ import annotations

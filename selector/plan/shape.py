@@ -35,7 +35,6 @@ Values = Mapping[str, Value | Domain]
 Said = tuple[Value | Domain, ...]
 """What a layer says, in the order of its shape's names."""
 
-
 Known = tuple[Value | Domain | None, ...]
 Holds = Sequence[bool | None]
 

@@ -37,7 +37,7 @@ from selector.plan.terms import (
 from selector.rules import Answer, Question, Test, When
 from selector.values import Layer, Phase, Policy, Request, Resolution
 
-__all__ = ["Dense", "Pick", "Run", "Tail", "Used"]
+__all__ = ["Pick", "Run", "Tail"]
 
 Values = Mapping[str, Value | Domain]
 Used = tuple[tuple[str, Value], ...]

@@ -21,15 +21,14 @@ from selector.rules import Bound, Constraint, FirstMatch, Test, When
 from selector.values import Phase, Position
 
 __all__ = [
+    "DEVICE_FIELDS",
     "KIND_FIELDS",
-    "MOST_TERMS",
     "Rules",
     "Slot",
     "Term",
     "UndecidedError",
     "conditions_of_pair",
     "derived_behind",
-    "relation_name",
     "rules_of",
     "term_of",
     "tests_after",
@@ -41,10 +40,13 @@ __all__ = [
 Term = Mapping[str, Domain]
 """Field → the values it must have; all of them."""
 
-KIND_FIELDS = ("platform", "capability", "mla", "sparse", "attn_type")
+DEVICE_FIELDS = ("platform", "capability")
+"""What a device is."""
+
+KIND_FIELDS = (*DEVICE_FIELDS, "mla", "sparse", "attn_type")
 """What tells most entries apart."""
 
-MOST_TERMS = 2_000
+_MOST_TERMS = 2_000
 """No rule becomes more terms than this."""
 
 _TRUE, _FALSE = Domain.of(True), Domain.of(False)
@@ -246,13 +248,13 @@ class _Reader:
         return {test.field: ~test.allowed.fixed}
 
     def _relation(self, test: Test) -> str:
-        name = relation_name(test)
+        name = _relation_name(test)
         self.relations[name] = test
         self.strict.add(name)
         return name
 
 
-def relation_name(test: Test) -> str:
+def _relation_name(test: Test) -> str:
     """The field that stands for a test whose bounds other fields give."""
     ends = [_in_words(bound) for bound in test.allowed.bounds]
     fixed = test.allowed.fixed
@@ -366,9 +368,9 @@ def _products(position: Position, alternatives: Iterable[list[Term]]) -> list[Te
     found: list[Term] = [{}]
     for ways in alternatives:
         found = [both for term in found for way in ways if (both := _meet(term, way)) is not None]
-        if len(found) > MOST_TERMS:
+        if len(found) > _MOST_TERMS:
             raise TooManyTermsError(
-                f"{position}: this rule has more than {MOST_TERMS:,} combinations, too many for an "
-                "exact analysis; split it into rules of fewer alternatives"
+                f"{position}: this rule has more than {_MOST_TERMS:,} combinations, too many for "
+                "an exact analysis; split it into rules of fewer alternatives"
             )
     return found

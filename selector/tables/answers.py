@@ -13,8 +13,6 @@ from selector.values import Candidate, Code, Phase, Request, Resolution
 __all__ = [
     "ANSWER_COLUMNS",
     "PLAIN_COLUMNS",
-    "REASONS",
-    "answer_columns",
     "answer_to",
     "failed",
     "pick_columns",
@@ -36,10 +34,10 @@ ANSWER_COLUMNS = (
 )
 """What is added to each row. A column of the same name in the input is kept as ``input_<name>``."""
 
-REASONS = ("candidates", "missing", "conditions", "rejections")
+_REASONS = ("candidates", "missing", "conditions", "rejections")
 """Those of them that say why; they cost the most time."""
 
-PLAIN_COLUMNS = tuple(name for name in ANSWER_COLUMNS if name not in REASONS)
+PLAIN_COLUMNS = tuple(name for name in ANSWER_COLUMNS if name not in _REASONS)
 """The others: the plain choice."""
 
 
@@ -74,7 +72,7 @@ def answer_to(
     else:
         answers = bound.resolve_batch(requests)
     first = next((a for a in answers if a.phase is not Phase.DECODE), answers[0])
-    columns = answer_columns(first) | {"num_decodes": _decodes([a.phase for a in answers])}
+    columns = _columns_of(first) | {"num_decodes": _decodes([a.phase for a in answers])}
     if dense:
         columns["conditions"] = ["dense_prefill supposed", *columns["conditions"]]
     forced = bound.policy.backend
@@ -83,7 +81,7 @@ def answer_to(
     return columns
 
 
-def answer_columns(resolution: Resolution) -> dict[str, Any]:
+def _columns_of(resolution: Resolution) -> dict[str, Any]:
     """A resolution as the columns added to a row: plain values, lists and mappings."""
     chosen = {resolution.prefill.backend, resolution.decode.backend}
     rejections: dict[str, list[str]] = {}

@@ -14,6 +14,7 @@ from typing import Any
 from selector.binding import Bound
 from selector.errors import AttnselError
 from selector.plan.places import Places
+from selector.rules import Question
 from selector.tables.answers import answer_to, failed, pick_columns
 from selector.tables.compiled import Compiled, Form
 from selector.values import Device, Facts, Layer, Policy, Request
@@ -279,12 +280,12 @@ class Asked:
         """
         found = cell.paths.get((form, place))
         if found is None:
-            found = self._path(cell, form, place, query_len, seq_len)
+            found = self._path(cell, form, query_len, seq_len)
             cell.paths[form, place] = found
             self.compiled.count()
         return found
 
-    def _path(self, cell: Cell, form: Form, place: int, query_len: int, seq_len: int) -> Columns:
+    def _path(self, cell: Cell, form: Form, query_len: int, seq_len: int) -> Columns:
         if cell.names is None:
             return cell.answer
         requests = form.requests(query_len, seq_len)
@@ -299,7 +300,7 @@ class Asked:
         decodes = found["num_decodes"] and form.together
         return self.compiled.same({**found, "num_decodes": decodes})
 
-    def _question(self) -> Any:
+    def _question(self) -> Question:
         return self.bound.question
 
     @cached_property

@@ -28,7 +28,7 @@ from selector.values import Device, Model, Request
 
 __all__ = ["Answers", "TableReader", "answer_types", "resolve_table"]
 
-MOST_ROWS = 1 << 18
+_MOST_ROWS = 1 << 18
 _MOST_LAYERS = 1 << 12
 _WORTH = 3
 """A layer with fewer rows than this in a piece is asked row by row."""
@@ -179,8 +179,8 @@ class TableReader:
 
     def answer(self, rows: Any) -> Iterator[Answers]:
         """Yields the answers to a record batch, in order, in as many pieces as memory asks for."""
-        for start in range(0, rows.num_rows, MOST_ROWS):
-            yield from self._answer(rows.slice(start, MOST_ROWS))
+        for start in range(0, rows.num_rows, _MOST_ROWS):
+            yield from self._answer(rows.slice(start, _MOST_ROWS))
 
     def _answer(self, rows: Any) -> Iterator[Answers]:
         names = [n for n in rows.schema.names if n in _BESIDE or self.reader.reads(n)]

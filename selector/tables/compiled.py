@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from selector.binding import Selector, closed_facts
 from selector.domains import Domain
 from selector.errors import TooManyTermsError
+from selector.plan.memo import remember
 from selector.plan.places import Places, sets_of
 from selector.plan.plan import Plan
 from selector.plan.terms import tests_of_choice, tests_of_pair
@@ -97,12 +98,11 @@ class Compiled:
 
     def facts(self, said: Facts) -> Facts:
         """What is taken to be installed; equal facts are one."""
-        if len(self._facts) >= _MOST_ANSWERS:
-            self._facts.clear()
-        if said not in self._facts:
+        found = self._facts.get(said)
+        if found is None:
             closed = closed_facts(self.manifest, said) if self.closed_world else said
-            self._facts[said] = closed
-        return self._facts[said]
+            found = remember(self._facts, said, closed, _MOST_ANSWERS)
+        return found
 
     def count(self) -> None:
         """Counts an answer that is kept; when there are too many, none is."""
@@ -195,7 +195,7 @@ class Compiled:
     ) -> Places | None:
         """The places that tests make; ``None``: the lengths alone do not tell."""
         if key not in self._ends:
-            self._ends[key] = tuple(sorted(_ends_of(tests())))
+            self._ends[key] = tuple(sorted({end for test in tests() for end in test.ends}))
         ends = self._ends[key]
         known = (key, *(asked().known(end) for end in ends)) if ends else key
         if known not in self._places:
@@ -248,7 +248,3 @@ def _last_ones(values: Domain) -> Iterator[int]:
             yield span.low - 1
         if span.high is not None:
             yield span.high
-
-
-def _ends_of(tests: Sequence[Test]) -> set[str]:
-    return {end for test in tests for bound in test.allowed.bounds for end in bound.ends}

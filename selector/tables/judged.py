@@ -16,6 +16,7 @@ from selector.choose import choose
 from selector.domains import Value
 from selector.judge import Heard, Judged, Rule, Said, judge, said_of, weigh
 from selector.manifest import Entry, Manifest, PhaseSpec
+from selector.plan.memo import remember
 from selector.resolve import answer
 from selector.rules import Question
 from selector.values import Facts, Policy, Request, Resolution
@@ -56,11 +57,10 @@ class _Group:
             key = (*key, *map(type, values))
         found = self._known.get(key)
         if found is None:
-            if len(self._known) >= _MOST_VALUES:
-                self._known.clear()
             said = zip(self.reads, values, strict=True)
             known: dict[str, Value] = {name: value for name, value in said if value is not None}
-            found = self._known[key] = self._weigh(Question(asked.vocabulary, known))
+            found = self._weigh(Question(asked.vocabulary, known))
+            remember(self._known, key, found, _MOST_VALUES)
         return found
 
     def _weigh(self, asked: Question) -> _Words:

@@ -30,7 +30,7 @@ from selector.tables.asked import Asked
 from selector.tables.compiled import Compiled
 from selector.values import Device, Facts, Layer, Model, Policy, Request
 
-__all__ = ["ANSWER_COLUMNS", "RowReader", "kept_name", "kept_of", "requests_of"]
+__all__ = ["RowReader", "kept_name", "kept_of", "load_preset", "requests_of"]
 
 _SPECIAL = frozenset((*DEVICE_COLUMNS, *POLICY_COLUMNS, *MODEL_COLUMNS))
 _HASHABLE = (str, int, type(None))

@@ -88,7 +88,7 @@ def test_the_page_of_plans_runs_from_top_to_bottom() -> None:
 
 
 def test_the_batch_page_names_every_column() -> None:
-    from selector.tables.rows import ANSWER_COLUMNS
+    from selector.tables.answers import ANSWER_COLUMNS
 
     page = (ROOT / "docs" / "batch.md").read_text()
     assert [name for name in ANSWER_COLUMNS if f"`{name}`" not in page] == []

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from selector import Request
-from selector.tables.rows import ANSWER_COLUMNS, RowReader
+from selector.tables.answers import ANSWER_COLUMNS
+from selector.tables.rows import RowReader
 
 from .sparse import BY_ANOTHER, DENSE, KIND, PROBE, Build, Tree, dense, sparse
 

@@ -9,7 +9,8 @@ import pytest
 from selector import Selector
 from selector.domains import Domain
 from selector.errors import ManifestError
-from selector.tables.rows import ANSWER_COLUMNS, RowReader
+from selector.tables.answers import ANSWER_COLUMNS
+from selector.tables.rows import RowReader
 
 from .sparse import BY_ANOTHER, DENSE, Build, Tree, dense, sparse
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from cli.main import main
 from selector.binding import Selector
 from selector.devices import find_device
-from selector.tables.rows import ANSWER_COLUMNS, RowReader
+from selector.tables.answers import ANSWER_COLUMNS
+from selector.tables.rows import RowReader
 from selector.values import Facts, Layer
 
 MANIFEST = """\
