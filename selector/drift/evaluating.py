@@ -221,7 +221,10 @@ def read_attribute(
 ) -> Attribute | None:
     """One capability of a class; ``None`` where no class of the hierarchy has it."""
     first = worlds.first
-    member = ask(first, lambda frame: find_member(first, locate(first), name))
+    cls = ask(first, lambda frame: locate(first))
+    if not isinstance(cls, ClassTerm):
+        return None
+    member = ask(first, lambda frame: find_member(first, cls, name))
     if member is None:
         return None
     if not isinstance(member, Member):
@@ -229,7 +232,12 @@ def read_attribute(
         return Attribute(name, "attribute", "", position(at), answer_of(member, at))
     answers: dict[str, Answer] = {}
     for capability, world in worlds.by_capability.items():
-        answers[capability], depends = _ask_member(world, locate(world), name, probe, member)
+        here = locate(world)
+        if not isinstance(here, ClassTerm):
+            why = Unknown(member.place, name, "is of a class that is not read on this architecture")
+            answers[capability] = Answer(dynamic=dynamic(why))
+            continue
+        answers[capability], depends = _ask_member(world, here, name, probe, member)
         if not depends and not answers.keys() - {capability}:
             return _attribute(name, member, probe, answers[capability], {})
     alike = len({msgspec.json.encode(one) for one in answers.values()}) == 1

@@ -227,7 +227,8 @@ class World:
         if bound is not UNBOUND and name in module.changed:
             at = Place(module.path, module.changed[name], 1)
             return Unknown(at, name, "is changed after it was set")
-        starred = self._starred(module, name, place)
+        lines = [binding.node.lineno for binding in module.scope.names.get(name, ())]
+        starred = self._starred(module, name, place, max(lines, default=0))
         if bound is not UNBOUND:
             return bound if starred is UNBOUND else Unknown(place, name, "is bound more than once")
         if starred is not UNBOUND:
@@ -242,11 +243,11 @@ class World:
             return External(f"builtins.{name}", place)
         return Unknown(place, name, f"is not defined in {module.name}")
 
-    def _starred(self, module: Module, name: str, place: Place) -> Any:
-        """What imports of ``*`` give a name, or :data:`UNBOUND`."""
+    def _starred(self, module: Module, name: str, place: Place, after: int) -> Any:
+        """What imports of ``*`` behind a line give a name, or :data:`UNBOUND`."""
         found: list[Any] = []
         for node, guards in module.scope.stars:
-            if self._holds(guards, Frame(module)) is False:
+            if node.lineno <= after or self._holds(guards, Frame(module)) is False:
                 continue
             target = absolute(module, node)
             given = self.modules.get(target)
