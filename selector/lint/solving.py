@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["ALWAYS", "Goal", "OverBudgetError", "Solver", "Way"]
+__all__ = ["ALWAYS", "MOST_WORK", "Goal", "OverBudgetError", "Solver", "Way"]
 
 
 class Way(NamedTuple):
@@ -32,6 +32,10 @@ class Way(NamedTuple):
 Goal = tuple[Way, ...]
 
 ALWAYS = Way()
+
+
+MOST_WORK = 400_000
+"""So many goals are looked at in all, for all that one solver is asked; that takes a second."""
 
 
 class OverBudgetError(Exception):
@@ -57,6 +61,7 @@ class Solver:
         self.always = tuple(always)
         self._attached = attached
         self._left = 0
+        self._work = MOST_WORK
 
     def solve(self, way: Way, steps: int) -> list[int] | None:
         """The values left to every field once all is met; ``None``: it cannot be.
@@ -96,6 +101,9 @@ class Solver:
         before: list[int] = []
         while before != values:
             before = [*values]
+            self._work -= len(pending)
+            if self._work < 0:
+                raise OverBudgetError
             left: list[Goal] = []
             for goal in pending:
                 ways = _open_ways(goal, values)

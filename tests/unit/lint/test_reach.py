@@ -112,6 +112,19 @@ def test_a_search_beyond_its_steps_says_so() -> None:
         Solver([0b11, 0b11], goals, [(), ()]).solve(Way(), 1)
 
 
+def test_all_that_one_solver_is_asked_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("selector.lint.solving.MOST_WORK", 5)
+    solver = Solver([0b11], [(Way(((0, 0b01),)),)], [()])
+    for _ in range(5):
+        assert solver.solve(Way(), 10) == [0b01]
+    with pytest.raises(OverBudgetError):
+        solver.solve(Way(), 10)
+    monkeypatch.setattr("selector.lint.solving.MOST_WORK", 0)
+    found = found_in(BOTH)
+    assert found
+    assert {one.severity for one in found} == {Severity.NOTE}
+
+
 def test_every_class_of_values_has_one_that_stands_for_it() -> None:
     random = Random(3)
     universe = Domain.between(1, None) | Domain.of("unset")
