@@ -28,6 +28,8 @@ Ancestor = ClassTerm | External | Unknown
 
 ANCESTORS = 200
 """A class with more ancestors is not read."""
+GENERATIONS = 80
+"""A class with more ancestors in one line is not read."""
 
 _QUIET = frozenset({
     "abc.ABC",
@@ -74,7 +76,14 @@ def order(world: World, cls: ClassTerm) -> Sequence[Ancestor] | None:
         return cls.linear or None
 
     def compute() -> Sequence[Ancestor] | None:
-        return _linearize(world, cls)
+        world.generations += 1
+        try:
+            if world.generations <= GENERATIONS:
+                return _linearize(world, cls)
+        finally:
+            world.generations -= 1
+        _report(world, cls, f"{cls.name} is behind more than {GENERATIONS} generations of classes")
+        return None
 
     def cyclic() -> None:
         _report(world, cls, f"{cls.name} is its own ancestor; what it inherits is not known")

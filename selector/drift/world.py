@@ -118,6 +118,7 @@ class World:
         self.used_capability = False
         self.steps = STEPS
         self.depth = 0
+        self.generations = 0
         self.cut = False
         self.calls: dict[Any, Any] = {}
         self._memo: dict[Any, tuple[Any, bool]] = {}
