@@ -81,7 +81,7 @@ def report(figures: Iterable[Figure], folder: Path) -> bool:
         },
         "versions": {
             "python": platform.python_version(),
-            **{name: version(name) for name in ("attnsel", "msgspec")},
+            **{name: version(name) for name in ("attnsel", "msgspec", "numpy", "pyarrow")},
         },
         "figures": [figure._asdict() for figure in found],
     }

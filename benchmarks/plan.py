@@ -80,14 +80,14 @@ def plan() -> list[Figure]:
 
         ask(asked[:3000])
         unseen, request, seen = median(asked[3000:]), median(again), median(asked[3000:])
-        figures = (
+        measured = (
             ("PLAN3", f"unseen layer and request, {what}", unseen / 1e3, "µs", 5),
             ("PLAN8", f"unseen request, {what}", request / 1e3, "µs", 5),
             ("PLAN4", f"seen, {what}", seen, "ns", 400),
         )
         found += [
             Figure(f"{id_}{place}", f"plan.resolve, {name}", value, unit, most)
-            for id_, name, value, unit, most in figures
+            for id_, name, value, unit, most in measured
         ]
     return found
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from selector.binding import Selector
+    from selector.manifest import Manifest
     from selector.values import Device
 
 __all__ = ["inspect"]
@@ -69,32 +70,17 @@ def inspect(
 
     Example: attnsel inspect --matrix
     """
-    from cli.terminal import places, show, show_json
     from selector.binding import Selector
-    from selector.report import entries, text
 
     _check_together(gaps, matrix, {"--arch": arch, "--gpu": gpu}, model, settings)
     if gaps:
         _show_gaps(manifest or name, overlay or [], named_device(arch, gpu), form)
         return
     selector = Selector.load(manifest, overlays=overlay or ())
-    stated = selector.manifest
-    where = places(stated.ref.file)
-    markdown = form is InspectFormat.MARKDOWN
     if matrix:
         _show_matrices(selector, model, settings or [], form)
-    elif name is None:
-        if form is InspectFormat.JSON:
-            show_json(entries.entries_json(stated))
-        else:
-            show(entries.entries_lines(stated, where, markdown), whole=markdown)
     else:
-        entry = stated.entry(name)
-        if form is InspectFormat.JSON:
-            show_json(entries.entry_json(entry, stated))
-        else:
-            lines = entries.entry_lines(entry, stated, where)
-            show(text.fenced(lines) if markdown else lines, whole=markdown)
+        _show_stated(selector.manifest, name, form)
 
 
 def _check_together(
@@ -121,6 +107,25 @@ def _check_together(
         raise UsageError(
             f"{said[0]} goes with --gaps; --matrix shows every architecture, `attnsel resolve` one"
         )
+
+
+def _show_stated(manifest: Manifest, name: str | None, form: InspectFormat) -> None:
+    """All backends, or all that is stated of one."""
+    from cli.terminal import places, show, show_json
+    from selector.report import entries, text
+
+    where = places(manifest.ref.file)
+    markdown = form is InspectFormat.MARKDOWN
+    entry = None if name is None else manifest.entry(name)
+    if form is InspectFormat.JSON and entry is None:
+        show_json(entries.entries_json(manifest))
+    elif form is InspectFormat.JSON and entry is not None:
+        show_json(entries.entry_json(entry, manifest))
+    elif entry is None:
+        show(entries.entries_lines(manifest, where, markdown), whole=markdown)
+    else:
+        lines = entries.entry_lines(entry, manifest, where)
+        show(text.fenced(lines) if markdown else lines, whole=markdown)
 
 
 def _show_gaps(

@@ -1,8 +1,9 @@
 """What was read or computed before, kept on disk under a digest of all that it came from.
 
 Reading YAML and checking it against the schema is most of the time of a first answer. What comes
-of it is kept where ``ATTNSEL_CACHE_DIR`` says, else in ``~/.cache/attnsel``; an empty
-``ATTNSEL_CACHE_DIR`` keeps nothing. What cannot be kept, or is no longer whole, is read anew.
+of it is kept where ``ATTNSEL_CACHE_DIR`` says, else in ``attnsel`` below ``XDG_CACHE_HOME``, which
+is ``~/.cache`` unless set; an empty ``ATTNSEL_CACHE_DIR`` keeps nothing. What cannot be kept, or is
+no longer whole, is read anew.
 """
 
 from __future__ import annotations

@@ -38,8 +38,7 @@ def _drawn_words(drawn: Drawn) -> str:
     """What was drawn instead of counted, with its bound."""
     return (
         f"{questions_words(drawn.of)} not counted: {drawn.why}; {drawn.seen:,} of "
-        f"{drawn.number:,} random ones changed: at most {100 * drawn.at_most:.2g} % with 95 % "
-        "confidence"
+        f"{drawn.number:,} random ones changed: {_bound_words(drawn)}"
     )
 
 
@@ -129,9 +128,13 @@ def _drawn_paths_words(drawn: DrawnPaths) -> str:
     """What was drawn of paths instead of counted, with its bound."""
     return (
         f"paths of {questions_words(drawn.of)} not counted: {drawn.why}; {drawn.seen:,} of "
-        f"{drawn.number:,} random ones are computed in another way at some lengths: at most "
-        f"{100 * drawn.at_most:.2g} % with 95 % confidence"
+        f"{drawn.number:,} random ones are computed in another way at some lengths: "
+        f"{_bound_words(drawn)}"
     )
+
+
+def _bound_words(drawn: Drawn | DrawnPaths) -> str:
+    return f"at most {100 * drawn.at_most:.2g} % with 95 % confidence"
 
 
 def _paths_summary(diff: Diff) -> list[str]:
@@ -160,7 +163,7 @@ def _path_groups(
 
     A region has its words, how many of its questions change, and a command.
     """
-    regions = change.regions[: max(diff.limit, 1)]
+    regions = change.regions[: diff.limit]
     if not regions:
         shown = diff.shown_path(change)
         places = [("", "", _example(shown, at)[1])]
@@ -297,7 +300,7 @@ def _path_lines(diff: Diff, at: Places) -> Iterator[Line]:
     if diff.found.paths:
         yield BLANK
         yield line(strong("Same backends, computed in another way"))
-    for change in diff.found.paths[: max(diff.limit, 1)]:
+    for change in diff.found.paths[: diff.limit]:
         yield line("  ", _path_words(change), "   ", faint(_path_share(change)), hang=4)
         shared, where, places = _path_groups(diff, change, at)
         if where:
@@ -308,9 +311,9 @@ def _path_lines(diff: Diff, at: Places) -> Iterator[Line]:
             if words:
                 yield line("      ", good(count), "   ", words, hang=8)
             yield _command_line(command)
-        if (left := len(change.regions) - max(diff.limit, 1)) > 0:
+        if (left := len(change.regions) - diff.limit) > 0:
             yield line("    ", faint(f"and {counted(left, 'smaller region')}"))
-    if (more := len(diff.found.paths) - max(diff.limit, 1)) > 0:
+    if (more := len(diff.found.paths) - diff.limit) > 0:
         yield line("  ", faint(f"and {counted(more, 'smaller change')}"))
 
 
@@ -428,7 +431,7 @@ def _markdown_regions(diff: Diff, at: Places) -> Iterator[list[Line]]:
 
 
 def _markdown_paths(diff: Diff, at: Places) -> Iterator[list[Line]]:
-    for change in diff.found.paths[: max(diff.limit, 1)]:
+    for change in diff.found.paths[: diff.limit]:
         shared, where, places = _path_groups(diff, change, at)
         lead = f"- {_path_words(change)}: {_path_share(change)}{f' ({where})' if where else ''}"
         block = [line(f"{lead}{f'; in all of these: {shared}' if shared else ''}")]

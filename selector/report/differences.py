@@ -20,7 +20,7 @@ from selector.report.showing import Shown, Side, path_positions, show_question
 from selector.report.statements import allowed_words
 from selector.report.wording import capabilities_words, with_separators
 
-__all__ = ["Diff", "brief_words", "change_words", "diff_json", "region_words", "split_regions"]
+__all__ = ["Diff", "change_words", "diff_json", "region_words", "split_regions"]
 
 _KINDS = {
     "mla": {True: "MLA", False: "no MLA"},
@@ -38,7 +38,7 @@ class Diff(msgspec.Struct, frozen=True):
         old: the manifest that is compared with.
         new: the other.
         found: the differences.
-        limit: how many changes are shown, and how many regions of each.
+        limit: how many changes are shown, and how many regions of each; at least 1.
     """
 
     old: Side
@@ -62,7 +62,7 @@ class Diff(msgspec.Struct, frozen=True):
     def brief(self, region: Region) -> str:
         """The same on one line."""
         assert self.found.space is not None
-        return brief_words(region, self.found.space)
+        return _brief_words(region, self.found.space)
 
     def shown(
         self, one: Mapping[str, Domain], change: Change, needed: Sequence[str] = ()
@@ -147,7 +147,7 @@ def _cut(text: str, longest: int | None) -> str:
     return f"{text[:longest].rpartition(', ')[0]}, …"
 
 
-def brief_words(region: Region, space: Space) -> str:
+def _brief_words(region: Region, space: Space) -> str:
     """The same on one line, with features that are off summed up and long sets cut."""
     off = [
         name
@@ -251,10 +251,10 @@ def diff_json(diff: Diff) -> dict[str, Any]:
         "paths": {
             "questions": found.able_of_paths,
             "changes": [
-                _path_json(diff, change, place < max(diff.limit, 1))
+                _path_json(diff, change, place < diff.limit)
                 for place, change in enumerate(found.paths)
             ],
-            "drawn": [_drawn_paths_json(drawn) for drawn in found.drawn_paths],
+            "drawn": [_drawn_counts_json(drawn) for drawn in found.drawn_paths],
         },
         "models": [
             {
@@ -296,9 +296,7 @@ def _witness_json(shown: Shown | None) -> dict[str, Any] | None:
 
 
 def _path_json(diff: Diff, change: PathChange, in_full: bool) -> dict[str, Any]:
-    places = [
-        (region, diff.shown_path(change, region)) for region in change.regions[: max(diff.limit, 1)]
-    ]
+    places = [(region, diff.shown_path(change, region)) for region in change.regions[: diff.limit]]
     first = places[0][1] if places else diff.shown_path(change)
     old, new = ([], []) if first is None else map(path_positions, first.answers)
     return {
@@ -316,7 +314,7 @@ def _path_json(diff: Diff, change: PathChange, in_full: bool) -> dict[str, Any]:
     }
 
 
-def _drawn_paths_json(drawn: DrawnPaths) -> dict[str, Any]:
+def _drawn_counts_json(drawn: Drawn | DrawnPaths) -> dict[str, Any]:
     return {
         "of": drawn.of,
         "why": drawn.why,
@@ -341,11 +339,7 @@ def _place_json(diff: Diff, region: Region, shown: Shown | None) -> dict[str, An
 
 def _drawn_json(diff: Diff, drawn: Drawn) -> dict[str, Any]:
     return {
-        "of": drawn.of,
-        "why": drawn.why,
-        "number": drawn.number,
-        "changed": drawn.seen,
-        "at_most": drawn.at_most,
+        **_drawn_counts_json(drawn),
         "changes": [
             {
                 **_change_json(change),

@@ -12,6 +12,7 @@ from selector.analysis.causes import Answered, Cause, Reason, reasons_of
 from selector.analysis.witness import Witness
 from selector.binding import Bound, Selector
 from selector.errors import AttnselError
+from selector.fields import ABSENT, UNSET
 from selector.manifest import Manifest
 from selector.plan.plan import Pick
 from selector.report.asking import resolve_words, settings_of
@@ -169,7 +170,7 @@ def _is_said(name: str, witness: Witness, needed: Collection[str]) -> bool:
     """Whether a reader looks for a field: what a region says, unless it is off."""
     if name in witness.facts.values:
         return name in needed
-    off = witness.layer.fields[name] in (False, "unset", "absent")
+    off = witness.layer.fields[name] in (False, UNSET, ABSENT)
     return not off if name in needed or name in _KINDS else name in _ALWAYS_SAID
 
 
