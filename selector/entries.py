@@ -153,12 +153,13 @@ class EntryReader:
         facts = self.tree.get("facts", {})
         requires = raw.get("requires", {})
         for name, wanted in requires.items():
-            at = requires.values_at[name]
             if name not in facts:
                 near = close_matches(name, facts)
                 fix = f"did you mean {near[0]}?" if near else "declare it there"
-                self.document.report("CAP013", at, f'"{name}" is not declared under `facts`', fix)
+                message = f'"{name}" is not declared under `facts`'
+                self.document.report("CAP013", requires.keys_at[name], message, fix)
                 continue
+            at = requires.values_at[name]
             kind = facts[name]["type"]
             if kind == "boolean" and wanted is not True:
                 self.document.report("CAP011", at, f"{name} is a probe", "write true")

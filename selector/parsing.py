@@ -188,9 +188,13 @@ class Parser:
         return False
 
     def misspells(self, name: str, stated: Iterable[Iterable[str]]) -> bool:
-        """Whether one of some keys is no field, and the field ``name`` is the nearest to it."""
+        """Whether one of some keys is no field, but an alias of ``name`` or nearest to it."""
         unknown = [key for keys in stated for key in keys if key not in self.words]
-        return any(close_matches(key, self.words.fields) == [name] for key in unknown[:_MOST_KEYS])
+        return any(
+            key in self.words.fields[name].aliases
+            or close_matches(key, self.words.fields) == [name]
+            for key in unknown[:_MOST_KEYS]
+        )
 
     def knows_backend(self, name: str, entries: Collection[str], at: Position) -> bool:
         """Whether ``name`` is an entry; reports it when not."""
