@@ -10,13 +10,11 @@ import msgspec
 from selector.devices import architectures
 from selector.document import Document
 from selector.document import Mapping as Tree
-from selector.errors import TooManyTermsError
 from selector.lint.covering import Covering
 from selector.lint.questions import Questions
 from selector.lint.reaching import Reaching
 from selector.lint.solving import OverBudgetError
 from selector.manifest import Manifest
-from selector.plan.plan import Plan
 from selector.values import Phase, Position
 
 __all__ = ["Context"]
@@ -48,14 +46,6 @@ class Context:
         """The document's tree, with positions."""
         assert self.document.tree is not None
         return self.document.tree
-
-    @cached_property
-    def plan(self) -> Plan | None:
-        """The manifest compiled; ``None``: it is too large for that."""
-        try:
-            return Plan(self.manifest)
-        except TooManyTermsError:
-            return None
 
     @cached_property
     def questions(self) -> Questions | None:

@@ -173,6 +173,8 @@ class Questions:
 
     def first(self, rules: Sequence[Rule[Any]], index: int) -> Way:
         """That a rule is the first to hold."""
+        if not index and not rules[0].when.tests:
+            return ALWAYS
         earlier = tuple(self.some_fail(rule.when) for rule in rules[:index])
         return Way((), earlier) & self.all_hold(rules[index].when)
 
