@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import reduce
 from itertools import product
 from math import prod
@@ -18,14 +19,16 @@ from types import MappingProxyType
 
 import msgspec
 
+from selector.analysis.excluding import excluded
+from selector.analysis.holding import classes_of, groups_of, impossible_in, representative
 from selector.devices import known_capabilities
 from selector.domains import Domain, Value
 from selector.fields import ABSENT, parse_capability
 from selector.manifest import Manifest
-from selector.plan.computed import Need, Relation
+from selector.plan.computed import Need
 from selector.plan.kind import Kind, narrowed
 from selector.plan.terms import KIND_FIELDS, Rules, Term, rules_of, term_of
-from selector.rules import Test, When
+from selector.rules import When
 from selector.values import Facts
 
 __all__ = [
@@ -35,7 +38,6 @@ __all__ = [
     "needs_by_fact",
     "representative",
     "sets_in",
-    "values_within",
     "versions_about",
 ]
 
@@ -94,7 +96,10 @@ class Space:
         }
         for name in KIND_FIELDS:
             self.classes.setdefault(name, (self.universe(name),))
-        self.rules = tuple(map(self._consistent, self.rules))
+        first, *others = self.rules
+        never = {tuple(sorted(term.items())): term for term in self._excluded()}
+        impossible = (*first.impossible, *never.values())
+        self.rules = (msgspec.structs.replace(first, impossible=impossible), *others)
 
     def universe(self, name: str) -> Domain:
         """The values of a field that all manifests know."""
@@ -107,23 +112,23 @@ class Space:
         found = [universes[name] for universes in words if name in universes]
         return reduce(and_, found) if found else _EITHER  # a relation or a requirement
 
-    def _consistent(self, rules: Rules) -> Rules:
-        """The rules, and that fields which stand for something agree with what they stand for."""
-        never = [*self._impossible_relations(rules), *_impossible_versions(rules)]
-        return msgspec.structs.replace(rules, impossible=(*rules.impossible, *never))
+    def _excluded(self) -> Iterator[Term]:
+        """Yields what of fields that stand for something does not agree with what they stand for.
 
-    def _impossible_relations(self, rules: Rules) -> Iterator[Term]:
-        """Yields classes of a field and of its bounds that leave a bound no choice."""
-        for name, test in rules.relations.items():
-            if name not in self.classes:
-                continue
-            fields = Relation(self.manifests[0].vocabulary, test).names
-            if not all(field in self.classes for field in fields):
-                continue  # derived: whatever it is
-            for chosen in product(*(self.classes[field] for field in fields)):
-                for holds in (True, False):
-                    if not can_be(test, dict(zip(fields, chosen, strict=True)), holds):
-                        yield {**dict(zip(fields, chosen, strict=True)), name: Domain.of(holds)}
+        All manifests are looked at together: a version meets one's requirement and not another's.
+        """
+        known = {name: test for one in self.rules for name, test in one.relations.items()}
+        derived = {name for one in self.rules for name in one.derive}
+        tests = {
+            name: test
+            for name, test in known.items()
+            if name in self.classes and derived.isdisjoint(test.reads)
+        }
+        read = dict.fromkeys(field for test in tests.values() for field in test.reads)
+        classes = {field: self.classes.get(field, (self.universe(field),)) for field in read}
+        for group in groups_of(tests):
+            yield from impossible_in(group, classes)
+        yield from _impossible_versions(self.rules)
 
     @property
     def size(self) -> int:
@@ -162,52 +167,6 @@ class Space:
         return Kind(narrowed(self.rules[index], values), universes)
 
 
-def can_be(test: Test, classes: Mapping[str, Domain], holds: bool) -> bool:
-    """Whether a field can lie within (or outside) bounds that fields of these classes give."""
-    return next(values_within(test, classes, holds), None) is not None
-
-
-def values_within(
-    test: Test, classes: Mapping[str, Domain], holds: bool
-) -> Iterator[dict[str, Value]]:
-    """Yields values of the classes for which the test holds, or for which it does not."""
-    own = classes[test.field]
-    ends = {end: classes[end] for bound in test.allowed.bounds for end in bound.ends}
-    for chosen in product(*(_telling(values, own) for values in ends.values())):
-        known = dict(zip(ends, chosen, strict=True))
-        allowed = _allowed(test, known)
-        left = own & allowed if holds else own - allowed
-        if not left.is_empty():
-            yield {**known, test.field: representative(left)}
-
-
-def _allowed(test: Test, known: Mapping[str, Value]) -> Domain:
-    allowed = test.allowed.fixed
-    for bound in test.allowed.bounds:
-        low, high = (known[end] if isinstance(end, str) else end for end in (bound.low, bound.high))
-        if isinstance(low, str) or isinstance(high, str):
-            continue  # a symbol bounds nothing
-        allowed = allowed | Domain.between(low, high, bound.multiple_of)
-    return allowed
-
-
-def _telling(values: Domain, other: Domain) -> list[Value]:
-    """Members of a class that tell most when another field is held against them."""
-    found: dict[Value, None] = dict.fromkeys(values.names) if not values.all_names_but else {}
-    both = values & other
-    for one in (values, both):
-        for span in one.spans:
-            for end in (span.low, span.high):
-                if end is not None:
-                    found[end] = None
-            low = span.low or 0
-            if (more := span.first_from(low + 1)) is not None:
-                found[more] = None
-            if span.high is None and (far := span.first_from(low + (1 << 20))) is not None:
-                found[far] = None
-    return list(found) or [representative(values)]
-
-
 def needs_by_fact(rules: Iterable[Rules]) -> dict[str, dict[str, Need]]:
     """Fact → the requirements that are made of it, by the field that stands for each."""
     found: dict[str, dict[str, Need]] = {}
@@ -217,22 +176,31 @@ def needs_by_fact(rules: Iterable[Rules]) -> dict[str, dict[str, Need]]:
     return found
 
 
-def _impossible_versions(rules: Rules) -> Iterator[Term]:
-    """Yields what no version of a package makes of its requirements."""
-    for fact, needs in needs_by_fact([rules]).items():
+def _impossible_versions(rules: Iterable[Rules]) -> Iterator[Term]:
+    """Yields what no version of a package makes of its requirements, in all manifests at once."""
+    for fact, needs in needs_by_fact(rules).items():
         can = {
-            tuple(need.of(Facts({fact: version})) is True for need in needs.values())
+            tuple(int(need.of(Facts({fact: version})) is True) for need in needs.values())
             for version in versions_about(need.requirement.specifier for need in needs.values())
         }
-        for said in product((True, False), repeat=len(needs)):
-            if said not in can:
-                yield {name: Domain.of(one) for name, one in zip(needs, said, strict=True)}
+        names = [*needs]
+        for told in excluded(can, [2] * len(names)):
+            yield {names[n]: Domain.of(*map(bool, side)) for n, side in told.items()}
 
 
 def versions_about(specifiers: Iterable[str | None]) -> list[str | bool | None]:
     """Versions at, just below and just above every one that specifiers name, and none at all."""
+    from packaging.specifiers import SpecifierSet  # imports slowly
+    from packaging.version import InvalidVersion, Version
+
     found: dict[str | bool | None, None] = {None: None, True: None}
     for specifier in specifiers:
+        for one in SpecifierSet(specifier or ""):
+            said = one.version.removesuffix(".*")
+            with suppress(InvalidVersion):  # "===" takes any text, and nothing is installed as such
+                if Version(said).is_prerelease and ".dev" not in said:
+                    found[f"{said}.dev0"] = None
+                found[said] = None
         for text in re.findall(r"[0-9]+(?:\.[0-9]+)*", specifier or ""):
             parts = [int(part) for part in text.split(".")]
             found[text] = None
@@ -240,7 +208,8 @@ def versions_about(specifiers: Iterable[str | None]) -> list[str | bool | None]:
             found[".".join(map(str, [*parts[:-1], parts[-1] + 1]))] = None
             found[f"{text}.dev0"] = None
             found[f"{parts[0] + 1}.0"] = None
-            found["0.0.1"] = None
+            found[f"{text}.0.1"] = None
+            found["0.0.1"] = found["0"] = None
     return list(found)
 
 
@@ -253,32 +222,3 @@ def sets_in(rules: Rules) -> Iterator[tuple[str, Domain]]:
     firsts = (*rules.lists.values(), *rules.derive.values(), rules.joint)
     for term in (*(term for first in firsts for term, _ in first), *rules.impossible):
         yield from term.items()
-
-
-def classes_of(universe: Domain, sets: Sequence[Domain]) -> tuple[Domain, ...]:
-    """The coarsest partition of a universe that every set is a union of."""
-    parts = [universe]
-    for values in dict.fromkeys(sets):
-        split = []
-        for part in parts:
-            inside = part & values
-            if inside.is_empty():
-                split.append(part)
-                continue
-            outside = part - values
-            split += [inside] if outside.is_empty() else [inside, outside]
-        parts = split
-    return tuple(parts)
-
-
-def representative(values: Domain) -> Value:
-    """A member of a class: the smallest number of at least 1, else the first name."""
-    number = values.nearest(1)
-    if isinstance(number, int) and not isinstance(number, bool):
-        return number
-    if values.all_names_but:
-        name = "other"
-        while name in values.names:
-            name += "_"
-        return name
-    return min(values.names, key=str)
