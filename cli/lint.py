@@ -114,6 +114,7 @@ def _selection(select: Sequence[str], ignore: Sequence[str]) -> Selection:
 
     Raises:
         UnknownRuleError: no rule has a code that begins so.
+        typer.BadParameter: ``select`` holds no code.
     """
     from selector.lint.catalogue import selected
     from selector.lint.running import Selection
@@ -122,6 +123,8 @@ def _selection(select: Sequence[str], ignore: Sequence[str]) -> Selection:
         [code.strip() for said in one for code in said.split(",") if code.strip()]
         for one in (select, ignore)
     )
+    if select and not chosen:  # a variable that is not set, and not "no rule at all"
+        raise typer.BadParameter("--select names no code; write one such as CAP1, or leave it out")
     return Selection(selected(chosen) if select else None, selected(left_out))
 
 

@@ -55,7 +55,8 @@ def lint(
     else:
         found, complete = _manifest_findings(document, overlays, selection)
     placed = dict.fromkeys(_placed(f, document.file) for f in found)
-    return sorted(without_suppressed(placed, texts, selection.takes, complete))
+    judged = frozenset(one.file for one in overlays or (document,)) if complete else frozenset()
+    return sorted(without_suppressed(placed, texts, selection.takes, judged))
 
 
 def _is_overlay(document: Document) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice
 
 import msgspec
@@ -138,7 +138,7 @@ def without_suppressed(
     found: Iterable[Finding],
     texts: Mapping[str, str],
     takes: Callable[[str], bool],
-    complete: bool,
+    judged: Collection[str],
 ) -> list[Finding]:
     """Findings without those that comments switch off, and with those about the comments.
 
@@ -146,7 +146,8 @@ def without_suppressed(
         found: all findings.
         texts: file → its text, of the files that can be read.
         takes: tells whether a rule is looked at; a comment for one that is not may do nothing.
-        complete: whether all rules were asked; else what does nothing now may do something later.
+        judged: files whose comments are told when they do nothing: none where not all rules could
+            be asked, and not a manifest under overlays, as it needs them when it stands alone.
     """
     left = list(found)
     said = [comment for file, text in texts.items() for comment in comments(file, text)]
@@ -160,7 +161,7 @@ def without_suppressed(
             left = kept
         if takes(MALFORMED):
             about += _malformed(comment, idle)
-        if takes(UNUSED) and complete and comment.how in _HOW:
+        if takes(UNUSED) and comment.at.file in judged and comment.how in _HOW:
             about += _unused(comment, [(c, at) for c, at in idle if takes(c)])
     return [*left, *about]
 

@@ -191,6 +191,8 @@ def test_a_folder_is_checked_and_a_part_that_is_empty_is_told(run: Run, folder: 
     [
         (["--select", "CAP991"], 'code that begins with "CAP991"; did you mean CAP901?'),
         (["--ignore", "CAP901,CAP9x"], 'no rule has a code that begins with "CAP9x"'),
+        (["--select", ""], "--select names no code"),
+        (["--select", " , "], "--select names no code"),
         (["--format", "xml"], '"xml"'),
         (["--statistics", "--format", "sarif"], "written as text or json, not sarif"),
         (["--overlay", "none.yaml"], "none.yaml: no such file or directory"),

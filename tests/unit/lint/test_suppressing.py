@@ -202,6 +202,15 @@ def test_comments_of_overlays_are_for_the_overlay() -> None:
     assert lint_text(MANIFEST, anywhere) == [("CAP005", 1, 1), ("CAP902", 4, 24)]
 
 
+def test_what_an_overlay_takes_away_is_no_reason_to_drop_the_comment_of_the_manifest() -> None:
+    text = MANIFEST.replace('"9.0", "12.0"]', '"9.0", ">=12.0"]  # attnsel: ignore[CAP105] seen')
+    assert lint_text(text) == [("CAP005", 1, 1)]
+    overlay = (
+        "attnsel: 1\noverlay: ours\nbackends:\n  - name: paged\n    accepts: {capability: %s}\n"
+    )
+    assert lint_text(text, overlay % '"9.0"') == [("CAP005", 1, 1)]
+
+
 def test_what_was_not_looked_for_is_not_told_to_be_unused() -> None:
     text = with_comment("# attnsel: ignore[CAP102] why")
     assert lint_text(text, ignore=frozenset({"CAP102"})) == [("CAP005", 1, 1)]
