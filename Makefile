@@ -30,7 +30,6 @@ fuzz: .venv/installed-test  ## 10,000 random commands, 10,000 logs, 20,000 manif
 	PYTHONPATH=. $(BIN)/python -m tests.fuzz --seed $(or $(SEED),1)
 
 bench: .venv/installed-test  ## how long decisions, tables, lint, preflight and explain --log take
-	$(BIN)/python benchmarks/serving.py
 	$(BIN)/python -m benchmarks
 
 format: .venv/installed-test

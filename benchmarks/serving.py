@@ -6,7 +6,6 @@ that has loaded the manifest: reading the line, the model's config, the answer, 
 
 from __future__ import annotations
 
-import argparse
 import json
 import shlex
 import statistics
@@ -27,10 +26,13 @@ from selector.serving.diagnosis.answer import diagnose
 from selector.serving.logs.log import read_log
 from selector.serving.preflight.answer import Engine, preflight
 
+from .harness import Figure
+
 _SERVING = Path(__file__).parents[1] / "tests" / "unit" / "serving"
 _MANIFEST = "vllm-0.33.0"
 _GPUS = ("T4", "A100", "H200", "B200", "RTX PRO 6000")
 _COLD = "import sys; from cli.main import main; sys.exit(main(sys.argv[1:]))"
+_COLD_RUNS = 6
 _MOST_ANSWERS = 12
 
 
@@ -92,33 +94,26 @@ def _cold(runs: Sequence[tuple[str, ...]], ended: str) -> Iterator[Timed]:
         yield Timed(shlex.join(arguments), ended, time.perf_counter() - began)
 
 
-def _show(title: str, timed: Sequence[Timed]) -> None:
-    for ended in dict.fromkeys(one.ended for one in timed):
-        times = sorted(one.took_s for one in timed if one.ended == ended)
-        worst = max((one for one in timed if one.ended == ended), key=lambda one: one.took_s)
-        figures = {
-            "median": statistics.median(times),
-            "95 %": times[int(0.95 * (len(times) - 1))],
-            "worst": times[-1],
-        }
-        said = "  ".join(f"{name} {took_s * 1e3:5.0f} ms" for name, took_s in figures.items())
-        print(f"{title}  {ended:<28}  {len(times):>4}  {said}  {worst.shown[:90]}")
-
-
-def _main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cold", type=int, default=10, help="cold runs of each kind")
-    cold = parser.parse_args().cold
-    commands = list(_warm_commands())
-    logs = list(_warm_logs())
-    _show("warm", commands)
-    _show("warm", logs)
+def figures() -> list[Figure]:
+    """All figures of this file."""
+    commands, logs = [*_warm_commands()], [*_warm_logs()]
+    found = [*_figures("SERVE1", "preflight, warm", commands, 100)]
+    found += _figures("SERVE2", "explain --log, warm", logs, None)
+    slowest = sorted(commands, key=lambda one: -one.took_s)
+    cold: list[Timed] = []
     for ended in dict.fromkeys(one.ended for one in commands):
-        slowest = sorted((one for one in commands if one.ended == ended), key=lambda t: -t.took_s)
-        _show("cold", list(_cold([one.arguments for one in slowest[:cold]], f"{ended}, slowest")))
+        some = [one.arguments for one in slowest if one.ended == ended][:_COLD_RUNS]
+        cold += _cold(some, ended)
+    found += _figures("SERVE3", "preflight, cold", cold, 1000)
     files = sorted(str(path) for path in _SERVING.glob("logs/*.log"))
-    _show("cold", list(_cold([("explain", "--log", file) for file in files[:cold]], "explained")))
+    runs = [("explain", "--log", file) for file in files[:_COLD_RUNS]]
+    return [*found, *_figures("SERVE4", "explain --log, cold", [*_cold(runs, "explained")], 1000)]
 
 
-if __name__ == "__main__":
-    _main()
+def _figures(id_: str, title: str, timed: Sequence[Timed], bound: float | None) -> Iterator[Figure]:
+    """Yields the median of each way that runs end; the worst stands beside, for scale."""
+    for place, ended in enumerate(dict.fromkeys(one.ended for one in timed), 1):
+        times = sorted(one.took_s * 1e3 for one in timed if one.ended == ended)
+        what = f"{title}: {ended}, {len(times)} runs"
+        yield Figure(f"{id_}{place}", what, statistics.median(times), "ms", bound)
+        yield Figure(f"{id_}{place}w", f"{title}: {ended}, the worst", times[-1], "ms")
