@@ -173,6 +173,12 @@ def test_the_action_never_passes_without_a_file(repository: Path, paths: str) ->
     assert outputs == "exit-code=2\n"
 
 
+def test_the_action_takes_a_path_for_a_path_whatever_it_is(repository: Path) -> None:
+    ran, outputs = run_action(repository, paths="--\n")
+    assert ran.stderr.startswith("attnsel: --: no such file")
+    assert outputs == "exit-code=2\n"
+
+
 @pytest.mark.parametrize("word", ["$(touch hacked)", "`touch hacked`", "a; touch hacked", "--fix"])
 def test_what_is_given_to_the_action_is_never_run(repository: Path, word: str) -> None:
     before = (repository / "manifests/our engine.yaml").read_bytes()
