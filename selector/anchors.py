@@ -10,7 +10,7 @@ import msgspec
 
 from selector.values import Finding, Position
 
-__all__ = ["Anchor", "told_once"]
+__all__ = ["Anchor", "gathered", "told_once"]
 
 _MOST_LINES = 3
 """How many uses a message lists."""
@@ -47,15 +47,15 @@ def told_once(findings: Iterable[Finding], anchors: Sequence[Anchor]) -> list[Fi
     used = [anchor for anchor in anchors if anchor.uses]
     if not used:
         return list(findings)
-    return [_with_uses(finding, used) for finding in _gathered(findings, used)]
+    return [_with_uses(finding, used) for finding in gathered(findings, used)]
 
 
-def _gathered(findings: Iterable[Finding], used: Sequence[Anchor]) -> list[Finding]:
+def gathered(findings: Iterable[Finding], anchors: Sequence[Anchor]) -> list[Finding]:
     """What several uses of one scalar are told becomes one finding at its anchor."""
     owners = {
         place: anchor
-        for anchor in used
-        if not anchor.whole
+        for anchor in anchors
+        if anchor.uses and not anchor.whole
         for place in (anchor.start, *anchor.uses)
     }
     groups: dict[tuple[object, ...], list[Finding]] = {}
@@ -63,13 +63,13 @@ def _gathered(findings: Iterable[Finding], used: Sequence[Anchor]) -> list[Findi
         owner = owners.get(_place(finding))
         alike = (id(owner), finding.code, finding.message)
         groups.setdefault(alike if owner else (finding,), []).append(finding)
-    gathered = []
+    told = []
     for first, *others in groups.values():
-        if others:
-            start = owners[_place(first)].start
+        if others and (owner := owners.get(_place(first))):
+            start = owner.start
             first = msgspec.structs.replace(first, line=start.line, column=start.column)
-        gathered.append(first)
-    return gathered
+        told.append(first)
+    return told
 
 
 def _with_uses(finding: Finding, used: Sequence[Anchor]) -> Finding:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from selector.anchors import gathered
 from selector.document import Document
 from selector.lint.catalogue import codes, find_rule
 from selector.lint.suppressing import without_suppressed
@@ -89,11 +90,12 @@ def _manifest_findings(
     from selector.lint.context import Context  # what analysis needs imports slowly
 
     context = Context(document, manifest, overlays)
+    of_rules: list[Finding] = []
     for code in codes():
         if selection.takes(code) and not code.startswith(("CAP0", "CAP9")):
             rule = find_rule(code)
-            found += rule.check(context) if rule.check else ()
-    return found, True
+            of_rules += rule.check(context) if rule.check else ()
+    return found + gathered(of_rules, document.anchors), True
 
 
 def _placed(finding: Finding, file: str) -> Finding:

@@ -20,7 +20,7 @@ from selector.values import Finding, Severity
 _LATER = r"after|beyond|above|past|(?:later|newer) than"
 _NAMED = re.compile(
     rf"(?:\b(?P<before>{_LATER})\s+)?(?P<name>[A-Za-z][A-Za-z0-9_.-]*?)"
-    rf"(?:\s+(?:version|release))?\s*(?P<op>>=|>|==|~=|from|since|{_LATER})?\s*"
+    rf"(?:\s+(?:version|release))?\s*\(?\s*(?P<op>>=|>|==|~=|from|since|{_LATER})?\s*"
     r"\bv?(?P<version>[0-9]{1,9}(?:\.[0-9]{1,9}){1,3}(?:(?:a|b|rc|\.post|\.dev)[0-9]+)?)(?![\w.]*x)"
 )
 _MOST = 2000  # characters of a text that are looked at

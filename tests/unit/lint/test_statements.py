@@ -185,6 +185,7 @@ def test_a_value_that_is_never_met_names_those_that_are() -> None:
         ("flashinfer-python >= 0.7.4", [("flashinfer-python", "", "0.7.4")]),
         ("flashinfer-python>=0.7.4 ships it", [("flashinfer-python", "", "0.7.4")]),
         ("torch 2.13, and FlashInfer v0.8", [("torch", "", "2.13"), ("FlashInfer", "", "0.8")]),
+        ("when FlashInfer (>= 0.8) is out", [("FlashInfer", "", "0.8")]),
         ("vLLM later than 0.33.0", [("vLLM", "> ", "0.33.0")]),
         ("after vLLM 0.33.0", [("vLLM", "> ", "0.33.0")]),
         ("torch > 2.12", [("torch", "> ", "2.12")]),
