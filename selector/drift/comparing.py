@@ -17,7 +17,7 @@ from selector.drift.terms import (
     same,
     truth,
 )
-from selector.drift.world import Frame, World
+from selector.drift.world import Frame, GaveUpError, World
 
 __all__ = ["SIZE", "compare", "is_plain"]
 
@@ -67,7 +67,10 @@ def _compare_two(
     for value in (left, right):
         if isinstance(value, Unknown):
             return value.blank()
-    return frame.unknown(node, "compares what cannot be read")
+    doubt = frame.unknown(node, "compares what cannot be read")
+    if isinstance(op, (ast.Eq, ast.NotEq, ast.Is, ast.IsNot)):
+        return doubt
+    raise GaveUpError(doubt)  # it may well raise
 
 
 def equal(world: World, left: Any, right: Any, at: tuple[Frame, ast.AST]) -> bool | None:
@@ -113,7 +116,11 @@ def _identical(left: Any, right: Any) -> bool | None:
 
 def contains(world: World, holder: Any, value: Any, node: ast.AST, frame: Frame) -> bool | None:
     """Whether a value is in a collection or text; ``None``: not known."""
+    if isinstance(holder, (bool, int, float, type(None))):
+        raise frame.fails(node, TypeError("holds nothing"))
     if isinstance(holder, str):
+        if value is None or isinstance(value, (bool, int, float, list, tuple)):
+            raise frame.fails(node, TypeError("is no text"))
         return value in holder if isinstance(value, str) else None
     if not isinstance(holder, (list, tuple, set, frozenset, dict, range)):
         return None
@@ -150,10 +157,15 @@ def _ordered(
         or (isinstance(left, str) and isinstance(right, str))
         or (isinstance(left, tuple) and isinstance(right, tuple) and is_plain((left, right)))
     )
+    known = all(
+        isinstance(one, (int, float, str, tuple, list, type(None))) for one in (left, right)
+    )
+    if not plain and known and type(left) is not type(right):
+        raise frame.fails(node, TypeError("cannot be ordered"))
     try:
         return less(left, right) if plain else None
-    except TypeError:
-        return None
+    except TypeError as error:
+        raise frame.fails(node, error) from None
 
 
 _REFLECTED = {"__lt__": "__gt__", "__gt__": "__lt__", "__le__": "__ge__", "__ge__": "__le__"}

@@ -83,16 +83,19 @@ def ask(world: World, question: Callable[[Frame], Any]) -> Any:
 
     Returns a value, an :class:`Unknown`, or a :class:`RaisedError` that the code raises.
     """
-    world.steps, world.depth, world.used_capability, world.cut = STEPS, 0, False, False
+    world.steps, world.depth, world.used_capability, world.cut = STEPS, 0, False, None
     frame = Frame(_NOWHERE)
     try:
-        return question(frame)
+        value = question(frame)
     except GaveUpError as error:
         return error.unknown
     except RaisedError as error:
-        return error
+        value = error
     except RecursionError:
         return Unknown(Place("", 1, 1), "…", "is nested too deeply")
+    if world.cut is not None and not isinstance(value, (Unknown, Member)):
+        return world.cut.blank()
+    return value
 
 
 def _nowhere() -> Module:

@@ -91,6 +91,8 @@ def items_of(world: World, value: Any, node: ast.AST, frame: Frame) -> list[Any]
         return list(value.fields.values())
     if isinstance(value, Unknown):
         raise GaveUpError(value)
+    if isinstance(value, (bool, int, float, type(None), EnumMember)):
+        raise frame.fails(node, TypeError("is not iterable"))
     raise GaveUpError(frame.unknown(node, "goes through something whose items are not read"))
 
 
@@ -191,7 +193,7 @@ def _unary(world: World, node: ast.UnaryOp, frame: Frame) -> Any:
         return {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert}[
             type(node.op)
         ](value)  # type: ignore[operator]
-    return frame.unknown(node, "is not computed")
+    raise GaveUpError(frame.unknown(node, "is not computed"))
 
 
 _OPERATIONS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -231,13 +233,16 @@ def binary(left: Any, right: Any, op: ast.operator, node: ast.AST, frame: Frame)
     whole = type(left) is type(right) is int
     if isinstance(op, (ast.LShift, ast.RShift)) and whole and 0 <= right <= 64:
         return left << right if isinstance(op, ast.LShift) else left >> right
+    if type(op) is ast.Add and is_plain((left, right)) and not (numbers or joins):
+        joinable = isinstance(left, str) and isinstance(right, str)
+        if not joinable and not (isinstance(left, tuple) and isinstance(right, tuple)):
+            raise frame.fails(node, TypeError("cannot be added"))
     if type(op) not in _OPERATIONS or not (numbers or joins or apart):
-        return frame.unknown(node, "is not computed")
+        raise GaveUpError(frame.unknown(node, "is not computed"))
     try:
         result = _OPERATIONS[type(op)](left, right)
-    except (TypeError, ZeroDivisionError, OverflowError):
-        frame.may_raise |= ANY
-        return frame.unknown(node, "cannot be computed")
+    except (TypeError, ZeroDivisionError, OverflowError) as error:
+        raise frame.fails(node, error) from None
     if isinstance(result, int) and abs(result) > NUMBER:
         return frame.unknown(node, "is too large a number")
     return _own(frame, result) if isinstance(result, (list, set)) else result
@@ -273,6 +278,12 @@ def _subscript(world: World, node: ast.Subscript, frame: Frame) -> Any:
         for key, value in base.items():
             if same(key, index) is True:
                 return value
+    if isinstance(base, (bool, int, float, type(None))):
+        raise frame.fails(node, TypeError("is not subscriptable"))
+    if isinstance(base, (list, tuple, str)) and isinstance(index, int):
+        raise frame.fails(node, IndexError("out of range"))
+    if not isinstance(index, Unknown) and isinstance(base, (list, tuple, str, dict)):
+        raise GaveUpError(frame.unknown(node, "looks up what may not be there"))
     frame.may_raise |= ANY
     return frame.unknown(node, "looks up what cannot be read")
 

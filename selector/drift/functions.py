@@ -38,7 +38,7 @@ def run_function(
     kept = world.calls.get(key) if key is not None else None
     if kept is None:
         kept = _run(world, function, given, named, at)
-        if key is not None and not world.cut:
+        if key is not None and world.cut is None:
             world.calls[key] = kept
     world.used_capability = world.used_capability or kept.used_capability
     at[0].may_raise |= kept.may_raise
@@ -87,7 +87,7 @@ def _run(
     world: World, function: FunctionTerm, given: list[Any], named: dict[str, Any], at: At
 ) -> _Ran:
     outer, world.used_capability = world.used_capability, False
-    cut, world.cut = world.cut, False
+    cut, world.cut = world.cut, None
     frame = Frame(function.module, None, None, function.owner)
     value, error = None, None
     try:

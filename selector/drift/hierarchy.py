@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from selector.drift.terms import ClassTerm, External, Place, Unknown
+from selector.drift.terms import ClassTerm, External, Place, RaisedError, Unknown
 from selector.drift.world import UNBOUND, Frame, GaveUpError, World
 from selector.values import Finding, Severity
 
@@ -113,6 +113,8 @@ def _read_bases(world: World, cls: ClassTerm, frame: Frame) -> list[Ancestor]:
             value = world.evaluate(inner, frame)
         except GaveUpError as error:
             value = error.unknown
+        except RaisedError as error:
+            value = Unknown(error.place, inner, f"raises {error.name}")
         later = any(isinstance(one, ast.Subscript) for one in nodes[number + 1 :])
         if isinstance(value, External) and value.path == "typing.Generic" and later:
             continue  # a later base brings it
@@ -234,6 +236,8 @@ def own_member(world: World, cls: ClassTerm, name: str) -> Member | None:
             return world.bound(cls.scope, name, frame, cls)
         except GaveUpError as error:
             return error.unknown
+        except RaisedError as error:
+            return Unknown(error.place, name, f"raises {error.name} when the class is made")
 
     def cyclic() -> Any:
         return Unknown(place, name, "is defined by itself")

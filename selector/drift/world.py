@@ -84,6 +84,10 @@ class Frame:
         self.may_raise = 0
         self.fork: Unknown | None = None
 
+    def fails(self, node: ast.AST, error: Exception) -> RaisedError:
+        """The error that Python raises at a node, for ``raise``."""
+        return RaisedError(type(error).__name__, str(error), Place.of(self.module, node))
+
     def unknown(self, node: ast.AST, why: str, known: bool | None = None) -> Unknown:
         """An unknown at a node of this frame's module."""
         return Unknown(Place.of(self.module, node), node, why, known)
@@ -101,7 +105,8 @@ class World:
 
     Attributes:
         used_capability: what was read since this was cleared depends on the capability.
-        cut: something was given up because of a bound or a circle, so it is not remembered.
+        cut: what was given up because of a bound or a circle, so that nothing made with it is
+            remembered or believed.
         calls: what calls gave, for :mod:`selector.drift.statements`.
     """
 
@@ -119,7 +124,7 @@ class World:
         self.steps = STEPS
         self.depth = 0
         self.generations = 0
-        self.cut = False
+        self.cut: Unknown | None = None
         self.calls: dict[Any, Any] = {}
         self._memo: dict[Any, tuple[Any, bool]] = {}
         self._pending: list[tuple[str, str]] = []
@@ -132,8 +137,8 @@ class World:
         self.depth += 1
         try:
             if self.depth > DEPTH:
-                self.cut = True
-                raise GaveUpError(frame.unknown(node, "is nested too deeply"))
+                self.cut = frame.unknown(node, "is nested too deeply")
+                raise GaveUpError(self.cut)
             return self._evaluate(self, node, frame)
         finally:
             self.depth -= 1
@@ -146,8 +151,8 @@ class World:
         """Counts a step; past the bound, the question has no answer."""
         self.steps -= 1
         if self.steps < 0:
-            self.cut = True
-            raise GaveUpError(frame.unknown(node, f"takes more than {STEPS:,} steps to read"))
+            self.cut = frame.unknown(node, f"takes more than {STEPS:,} steps to read")
+            raise GaveUpError(self.cut)
 
     def remember(self, key: Any, compute: Callable[[], Any], cyclic: Callable[[], Any]) -> Any:
         """What a thing is, worked out once; ``cyclic`` says what it is while that goes on."""
@@ -157,6 +162,7 @@ class World:
             self.used_capability = self.used_capability or kept[1]
             return kept[0]
         outer, self.used_capability = self.used_capability, False
+        cut, self.cut = self.cut, None
         self._memo[key] = (_PENDING, False)
         try:
             value = compute()
@@ -164,7 +170,11 @@ class World:
             del self._memo[key]
             self.used_capability = True
             raise
-        self._memo[key] = (value, self.used_capability)
+        if self.cut is not None:
+            del self._memo[key]
+        else:
+            self._memo[key] = (value, self.used_capability)
+        self.cut = self.cut or cut
         self.used_capability = self.used_capability or outer
         return value
 
@@ -197,13 +207,19 @@ class World:
         key = ("global", module.name, name)
 
         def cyclic() -> Any:
-            self.cut = True
             self._report_cycle(module, name)
-            return Unknown(place, name, "is defined by itself")
+            self.cut = Unknown(place, name, "is defined by itself")
+            return self.cut
+
+        def compute() -> Any:
+            try:
+                return self._global_name(module, name, place)
+            except RaisedError as error:
+                return Unknown(error.place, name, f"raises {error.name} when it is imported")
 
         self._pending.append((module.name, name))
         try:
-            return self.remember(key, lambda: self._global_name(module, name, place), cyclic)
+            return self.remember(key, compute, cyclic)
         finally:
             self._pending.pop()
 

@@ -65,9 +65,7 @@ def test_backends_come_in_the_order_of_the_registry_with_their_classes(read_engi
     )
     assert flash.impl.path == "vllm.v1.attention.flash.FlashImpl"
     assert flash.builder.path == "vllm.v1.attention.flash.FlashBuilder"
-    assert backend(reading, "GONE").problem.endswith("is in no module that can be read") or (
-        "names nothing" in backend(reading, "GONE").problem
-    )
+    assert "names nothing that can be read" in backend(reading, "GONE").problem
     assert backend(reading, "UNSET").problem == "registers no class"
     assert backend(reading, "CUSTOM").problem == "registers no class"
     assert (reading.version, reading.findings) == ("0.1.0", ())
