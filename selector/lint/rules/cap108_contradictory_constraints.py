@@ -42,7 +42,8 @@ def _of_phase(spec: PhaseSpec, words: Vocabulary) -> Iterator[Finding]:
     }
     demands = [one for c in spec.constraints for one in _demands(c, takes, words)]
     for first, second in combinations(demands, 2):
-        if first.field != second.field or first.when != second.when:
+        when = max(first.when, second.when, key=len)
+        if first.field != second.field or first.when | second.when != when:
             continue
         possible = takes.get(first.field, words.universes[first.field])
         left, right = possible & first.allowed, possible & second.allowed
@@ -50,13 +51,13 @@ def _of_phase(spec: PhaseSpec, words: Vocabulary) -> Iterator[Finding]:
             continue
         field = words.fields[first.field]
         where = f"line {first.at.line}"
-        every = "everything that the entry accepts" if not first.when else _named(first.when, words)
+        every = _named(when, words) if when else "everything that the entry accepts"
         yield RULE.finding(
             second.at,
             f"{field.name} must be {show_domain(field, right)} here and "
             f"{show_domain(field, left)} by {where}: together they refuse {every}",
             "correct one, or say in `accepts` that it is refused",
-            Severity.WARNING if first.when else Severity.ERROR,
+            Severity.WARNING if when else Severity.ERROR,
         )
 
 
@@ -102,9 +103,10 @@ RULE = Rule(
     what=(
         "Two constraints of an entry that cannot both be met: of one field they demand sets that "
         "have nothing in common. Where they apply to everything that the entry accepts, it can "
-        "never be chosen (an error); where they apply under one condition, nothing under it is "
-        "served. What a constraint forbids counts as a demand for the rest. Demands on several "
-        "fields at once (`any_of`, `when` on two fields against another `when`) are not compared."
+        "never be chosen (an error); where they apply under one condition, or one of them under "
+        "all that the other needs and more, nothing under it is served. What a constraint forbids "
+        "counts as a demand for the rest. Demands on several fields at once (`any_of`, `when` on "
+        "several fields without `require`) and conditions apart from each other are not compared."
     ),
     why=(
         "The entry reads as if it served something, and every answer refuses it with two reasons "
