@@ -269,8 +269,8 @@ def _metaclass_problem(world: World, cls: ClassTerm) -> str | None:
         if keyword.arg == "metaclass":
             try:
                 value = world.evaluate(keyword.value, Frame(cls.module, cls.outer))
-            except GaveUpError as error:
-                value = error.unknown
+            except (GaveUpError, RaisedError):
+                value = None
             if not _is_quiet_metaclass(world, value, 0):
                 return f"the metaclass of {cls.name} may change what it has"
         elif keyword.arg is None:
