@@ -68,8 +68,8 @@ def _case(rule: Mapping, key: str) -> Iterator[_Case]:
     takes = _capabilities(when["capability"], when.values_at["capability"])
     if takes is None:
         return
-    beside = frozenset((f, _plain(value)) for f, value in when.items() if f != "capability")
-    yield _Case(_plain(rule[key]), takes, beside, when.values_at["capability"])
+    beside = frozenset((f, _set(value)) for f, value in when.items() if f != "capability")
+    yield _Case(_set(rule[key]), takes, beside, when.values_at["capability"])
 
 
 def _capabilities(value: Any, at: Position) -> Domain | None:
@@ -78,6 +78,11 @@ def _capabilities(value: Any, at: Position) -> Domain | None:
     if any(text in ("any", "absent", "unset") for text in texts):
         return None
     return Domain.union(parse_capability_set(text) for text in texts)
+
+
+def _set(value: Any) -> Any:
+    """A predicate in a form that can be compared: a value is the list of it."""
+    return _plain(value if isinstance(value, list) else [value])
 
 
 def _plain(value: Any) -> Any:
