@@ -7,6 +7,7 @@ semicolon) and ``x-code`` beside the keyword that fails. Everything else is word
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import islice
@@ -104,6 +105,8 @@ _READ: dict[tuple[str | int, ...], tuple[tuple[str, ...], ...]] = {
 _MOST_TYPES = 3
 """Where more are allowed, it is a predicate: naming them all would say nothing."""
 
+_WORD = re.compile(r"[A-Za-z][\w.-]{0,60}")
+
 _SHORTEST = 2
 """A key as short as this resembles too much."""
 
@@ -164,10 +167,11 @@ def _faults(error: Any) -> Iterator[Fault]:
         yield from _unknown_keys(error, path)
         return
     if error.validator == "propertyNames" or "propertyNames" in error.schema_path:
-        own = own or "is not a name that is allowed here"
-        yield Fault(
-            (*path, error.instance), True, "CAP003", f'key "{cut(str(error.instance))}" {own}', ""
+        words, _, fix = (own or "is not a name that is allowed here; use a-z, 0-9, _").partition(
+            "; "
         )
+        message = f'key "{cut(str(error.instance))}" {words}'
+        yield Fault((*path, error.instance), True, "CAP003", message, fix)
         return
     if own and not _is_mistyped(error, own):
         message, _, fix = own.partition("; ")
@@ -208,7 +212,7 @@ def _worded(error: Any, path: tuple[str | int, ...]) -> Fault:
             message = f"{seen} says no values"
             return Fault(path, False, "CAP004", message, "list the values, or write any")
         allowed = " or ".join(_TYPES[k] for k in kinds)
-        fix = _retyped(error.instance, kinds) or f"write {allowed}"
+        fix = _retyped(error.instance, kinds) or f"write {allowed}{_of_keys(error)}"
         return Fault(path, False, "CAP004", f"{seen} is not {allowed}", fix)
     if what == "enum":
         listed = ", ".join(map(str, wanted))
@@ -230,11 +234,22 @@ def _worded(error: Any, path: tuple[str | int, ...]) -> Fault:
     return Fault(path, False, "CAP004", f"{seen} {limits.get(what, f'breaks {what}')}", fix)
 
 
+def _of_keys(error: Any) -> str:
+    """The keys that a list names, where they are those of the mapping that is wanted."""
+    known = error.schema.get("properties", {})
+    named = error.instance if isinstance(error.instance, list) else []
+    if not named or not all(isinstance(key, str) and key in known for key in named):
+        return ""
+    return f" with the keys {', '.join(dict.fromkeys(named))}"
+
+
 def _retyped(value: object, kinds: list[str]) -> str:
     """What to write where a value was meant for the type, and YAML reads another."""
     first = next(iter(value), "") if isinstance(value, dict) else value
     if isinstance(first, str) and (sign := lacks_space(first)):
         return f"put a space after the {sign}"
+    if isinstance(value, str) and "array" in kinds and _WORD.fullmatch(value):
+        return f"write [{value}]"
     if isinstance(value, int | float) and not isinstance(value, bool) and "string" in kinds:
         return f'write "{value}"'
     if value in ("true", "false") and "boolean" in kinds:

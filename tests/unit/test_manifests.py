@@ -154,6 +154,15 @@ EXACT = (
             "cap004-backends-is-a-mapping",
             "6:3: CAP004 a mapping is not a list; write a list",
         ),
+        ("cap004-one-word-for-a-list", '10:16: CAP004 "NHD" is not a list; write [NHD]'),
+        (
+            "cap004-phases-are-a-list",
+            "18:13: CAP004 a list is not a mapping; write a mapping with the keys prefill, decode",
+        ),
+        (
+            "cap003-field-name-in-capitals",
+            '20:7: CAP003 key "HeadSize" is not a field name; use a-z, 0-9, _',
+        ),
         (
             "cap004-unknown-path",
             '24:28: CAP004 "mhaa" is not one of mha, mqa, dense_mha, masked_mha, sparse_mqa; '
