@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from selector.drift.hierarchy import Member, find_member, is_enum, own_member
+from selector.drift.hierarchy import Member, find_member, is_enum, lacks, own_member
 from selector.drift.terms import (
     BoundMethod,
     ClassTerm,
@@ -69,8 +69,22 @@ def class_attribute(world: World, cls: ClassTerm, name: str, node: ast.AST, fram
         return found
     member = find_member(world, cls, name)
     if member is None:
-        return frame.unknown(node, f"{cls.name} {MISSING}")
+        return _missing(world, cls, name, node, frame)
     return _bind(member, cls, node, frame, on_class=True)
+
+
+def _missing(
+    world: World,
+    cls: ClassTerm,
+    name: str,
+    node: ast.AST,
+    frame: Frame,
+    after: ClassTerm | None = None,
+) -> Unknown:
+    """What asking for a member gives that no class of the source has."""
+    if lacks(world, cls, name, after):
+        raise frame.fails(node, AttributeError(name))
+    return frame.unknown(node, f"{cls.name} {MISSING}")
 
 
 def _bind(member: Member, receiver: Any, node: ast.AST, frame: Frame, *, on_class: bool) -> Any:
@@ -93,7 +107,7 @@ def _super_attribute(world: World, base: SuperTerm, name: str, node: ast.AST, fr
         return frame.unknown(node, "is asked of what cannot be read")
     member = find_member(world, cls, name, after=base.after)
     if member is None:
-        return frame.unknown(node, MISSING)
+        return _missing(world, cls, name, node, frame, base.after)
     on_class = isinstance(receiver, ClassTerm)
     bound = _bind(member, receiver, node, frame, on_class=on_class)
     if isinstance(member.value, FunctionTerm) and member.value.kind == "property":
@@ -112,7 +126,7 @@ def _instance_attribute(
         return base.cls
     member = find_member(world, base.cls, name)
     if member is None:
-        return frame.unknown(node, MISSING)
+        return frame.unknown(node, MISSING)  # a constructor may have set it
     if isinstance(member.value, FunctionTerm) and member.value.kind == "property":
         return world.call(BoundMethod(member.value, base), [], {}, (frame, node))
     return _bind(member, base, node, frame, on_class=False)

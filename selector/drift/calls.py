@@ -11,7 +11,7 @@ from selector.drift.attributes import PlainMethod, attribute, enum_member
 from selector.drift.comparing import SIZE
 from selector.drift.expressions import items_of, make_set
 from selector.drift.functions import run_function
-from selector.drift.hierarchy import find_member, is_enum, is_named_tuple, order
+from selector.drift.hierarchy import find_member, is_enum, is_named_tuple, lacks, order
 from selector.drift.terms import (
     AutoTerm,
     BoundMethod,
@@ -405,7 +405,7 @@ def _getattr(world: World, given: list[Any], named: dict[str, Any], at: At) -> A
     if len(given) in (2, 3) and isinstance(given[1], str):
         base, name = given[0], given[1]
         plain_class = isinstance(base, ClassTerm) and not is_enum(world, base)
-        if len(given) == 3 and plain_class and find_member(world, base, name) is None:
+        if len(given) == 3 and plain_class and lacks(world, base, name):
             return given[2]
         if len(given) == 2 or isinstance(base, (ClassTerm, Instance)):
             return attribute(world, base, name, node, frame)
@@ -415,10 +415,10 @@ def _getattr(world: World, given: list[Any], named: dict[str, Any], at: At) -> A
 def _hasattr(world: World, given: list[Any], named: dict[str, Any], at: At) -> Any:
     if len(given) == 2 and isinstance(given[0], ClassTerm) and isinstance(given[1], str):
         member = find_member(world, given[0], given[1])
-        if member is None:
-            return False
-        if member.owner is not None:
+        if member is not None and member.owner is not None:
             return True
+        if lacks(world, given[0], given[1]):
+            return False
     return _first_unknown(given, at)
 
 

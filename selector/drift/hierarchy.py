@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from abc import ABCMeta
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ __all__ = [
     "is_enum",
     "is_named_tuple",
     "is_quiet",
+    "lacks",
     "members_of",
     "order",
     "own_member",
@@ -286,6 +288,22 @@ def _is_quiet_metaclass(world: World, value: Any, depth: int) -> bool:
     if value.scope.tricks or _META_LOUD & value.scope.names.keys():
         return False
     return all(_is_quiet_metaclass(world, base, depth + 1) for base in ancestors(world, value))
+
+
+_BARE = frozenset({"abc.ABC", "builtins.object", "typing.Generic", "typing.Protocol"})
+_OF_EVERY_CLASS = frozenset(dir(ABCMeta))
+
+
+def lacks(world: World, cls: ClassTerm, name: str, after: ClassTerm | None = None) -> bool:
+    """Whether a class certainly has no member of a name, so that asking for it raises."""
+    if name in _OF_EVERY_CLASS or find_member(world, cls, name, after) is not None:
+        return False
+    return all(
+        not any(keyword.arg in ("metaclass", None) for keyword in one.node.keywords)
+        if isinstance(one, ClassTerm)
+        else isinstance(one, External) and one.path in _BARE
+        for one in order(world, cls) or ()
+    )
 
 
 def is_enum(world: World, cls: ClassTerm) -> bool:

@@ -160,10 +160,10 @@ def check(text: str) -> tuple[int, int]:
             assert answer is not None
             known += 1
             if answer.raises:
-                assert (kind, expected) == ("raises", answer.raises), (cls, name)
+                assert (kind, expected) == ("raises", answer.raises), (cls, name, answer.raises)
             else:
                 assert kind == "value", (cls, name, answer.value, expected)
-                assert repr(answer.value) == repr(as_json(expected)), (cls, name)
+                assert repr(answer.value) == repr(as_json(expected)), (cls, name, answer.value)
     return known, dynamic
 
 

@@ -142,7 +142,7 @@ def test_a_huge_constant_costs_little(read: Read) -> None:
         "return (lambda f: f(f))(lambda f: f(f))",
         "return {cls.a: 1}[cls.b]",
         "import engine.code as e\n        return e.e.e.C",
-        "\n".join(["if cls.q:\n            x = 1"] + ["        if cls.q: x = 2"] * 40)
+        "\n".join(["if open.q:\n            x = 1"] + ["        if open.q: x = 2"] * 40)
         + "\n        return 1",
     ],
 )
