@@ -9,7 +9,7 @@ import re
 import stat
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -166,15 +166,26 @@ def _write_bytes(data: bytes) -> None:
 
 
 def _put(file: Path, data: bytes) -> None:
-    """Puts data in place of a file's, at once: nobody reads half of it."""
+    """Puts data in place of a file's, at once: nobody reads half of it.
+
+    Raises:
+        OSError: that cannot be; the file is as it was.
+    """
     real = Path(os.path.realpath(file))
     if not real.is_file():
         raise OSError(errno.EINVAL, "cannot be mended, as it is no ordinary file", str(file))
+    was = real.stat()
+    if not was.st_mode & 0o222:
+        raise OSError(errno.EACCES, "cannot be mended, as it is read-only", str(file))
     part = real.with_name(f".{real.name}.{os.getpid()}.part")
     try:
         part.write_bytes(data)
-        part.chmod(stat.S_IMODE(real.stat().st_mode))
+        with suppress(OSError, AttributeError):  # only root gives files away, and not everywhere
+            os.chown(part, was.st_uid, was.st_gid)
+        part.chmod(stat.S_IMODE(was.st_mode))
         os.replace(part, real)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(file)) from error
     finally:
         part.unlink(missing_ok=True)
 

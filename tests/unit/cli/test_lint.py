@@ -303,6 +303,39 @@ def test_fix_that_cannot_write_loses_nothing(
     assert sorted(path.name for path in folder.iterdir()) == ["a.yaml", "good.yaml"]
 
 
+def test_fix_leaves_alone_what_is_read_only(run: Run, folder: Path) -> None:
+    file = folder / "a.yaml"
+    file.write_text(WRONG_TWICE, "utf-8")
+    file.chmod(0o444)
+    ran = run("lint", "a.yaml", "--fix")
+    assert ran.code == 2
+    assert ran.complaint == "a.yaml: cannot be mended, as it is read-only"
+    assert file.read_text("utf-8") == WRONG_TWICE
+
+
+def test_fix_names_the_file_where_its_folder_cannot_be_written(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "a.yaml").write_text(WRONG_TWICE, "utf-8")
+
+    def refuse(path: Path, _: bytes) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "write_bytes", refuse)
+    ran = run("lint", "a.yaml", "--fix")
+    assert ran.code == 2
+    assert ran.complaint == "a.yaml: permission denied"
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="root only gives away")
+def test_fix_keeps_the_owner(run: Run, folder: Path) -> None:
+    file = folder / "a.yaml"
+    file.write_text(WRONG_TWICE, "utf-8")
+    os.chown(file, 65534, 65533)
+    assert run("lint", "a.yaml", "--fix").code == 0
+    assert (file.stat().st_uid, file.stat().st_gid) == (65534, 65533)
+
+
 def test_fix_leaves_pipes_alone(run: Run, folder: Path) -> None:
     pipe = folder / "pipe"
     os.mkfifo(pipe)
