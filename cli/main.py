@@ -14,6 +14,7 @@ import typer
 from cli.batch import batch
 from cli.certify import certify
 from cli.diff import diff
+from cli.drift import drift
 from cli.exits import Exit
 from cli.explain import explain
 from cli.hints import hint
@@ -56,6 +57,7 @@ _COMMANDS: dict[Callable[..., None], str] = {
     rule: "Say what a rule of lint means.",
     verify: "Prove what a manifest promises, or show a question that breaks it.",
     diff: "Say for which questions two manifests decide differently.",
+    drift: "Compare a manifest with an engine's code, which is not imported.",
     model: "Show what was read from a model's config, and from where.",
     batch: "Answer every row of a JSONL or Parquet file.",
     preflight: "Say whether a vLLM serve command will start, and what to change.",

@@ -1,0 +1,178 @@
+"""A manifest held against what was read of the engine that it describes.
+
+Everything is a finding, what could not be decided too (``DRF007``, notes).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from selector.devices import known_capabilities
+from selector.drift.reading import Attribute, Backend, EngineReading
+from selector.drift.rules import DENSE, GONE, UNDECIDED, UNLISTED
+from selector.manifest import Entry, Manifest
+from selector.values import Finding, Position, Severity
+
+__all__ = ["CAPABILITIES", "DENSE_PREFILL", "PREFILL", "Pair", "compare", "pairs"]
+
+FUTURE = "99.0"
+"""A compute capability that no GPU has, to see which tests have no upper end."""
+CAPABILITIES = (*known_capabilities(), FUTURE)
+"""The architectures that an engine's code is asked about."""
+PREFILL = "_MLA_PREFILL"
+"""Behind the name of a backend that only computes the prefill of latent attention."""
+DENSE_PREFILL = "supports_dense_mha_prefill"
+_FOREIGN = re.compile(r"(?:^|[._])(rocm|amd|xpu|cpu|tpu|npu)")
+
+
+class Pair(NamedTuple):
+    """An entry of the manifest, and the backend that it describes."""
+
+    entry: Entry
+    backend: Backend
+
+
+def compare(manifest: Manifest, reading: EngineReading) -> tuple[Finding, ...]:
+    """Everything in which a manifest and an engine's code differ, in order.
+
+    Args:
+        manifest: as it is, not as claimed.
+        reading: of the engine.
+    """
+    found = [*reading.findings, *_registry(manifest, reading)]
+    for pair in pairs(manifest, reading):
+        found += _dense_prefill(pair)
+    return tuple(sorted(set(found)))
+
+
+def pairs(manifest: Manifest, reading: EngineReading) -> Iterator[Pair]:
+    """The entries whose backend class was read."""
+    for name, backend in _named(reading).items():
+        if name in manifest.entries and backend.cls is not None:
+            yield Pair(manifest.entries[name], backend)
+
+
+def _named(reading: EngineReading) -> dict[str, Backend]:
+    prefill = {f"{one.name}{PREFILL}": one for one in reading.prefill}
+    return {one.name: one for one in reading.backends} | prefill
+
+
+def _registry(manifest: Manifest, reading: EngineReading) -> Iterator[Finding]:
+    named = _named(reading)
+    for name, backend in named.items():
+        if name not in manifest.entries:
+            yield _unlisted(name, backend, manifest)
+    if not named:
+        return  # the registry could not be read, which is a finding already
+    for entry in manifest.entries.values():
+        if (known := named.get(entry.name)) is None:
+            yield GONE.finding(
+                entry.position,
+                f"{entry.name} is not in the registry of {reading.engine} {reading.version}",
+                "remove the entry, or name the backend as the registry does",
+            )
+        elif known.cls is None:
+            yield GONE.finding(
+                entry.position,
+                f"{entry.name}: {known.registered or 'no class'}, registered at {known.at}: "
+                f"{known.problem}",
+            )
+
+
+def _unlisted(name: str, backend: Backend, manifest: Manifest) -> Finding:
+    if not backend.registered:
+        words = f"{name} registers no class, so nothing is compared"
+        return UNDECIDED.finding(backend.at, words)
+    if backend.cls is None:
+        words = f"{name}: {backend.registered} is not compared: {backend.problem}"
+        return UNDECIDED.finding(backend.at, words)
+    foreign = _foreign(backend)
+    also = f"; it names another platform ({foreign})" if foreign else ""
+    described = f"{manifest.ref.name} {manifest.ref.version}"
+    return UNLISTED.finding(
+        backend.at,
+        f"{name} is registered, and {described} has no entry for it{also}",
+        "" if foreign else "add an entry",
+        Severity.NOTE if foreign else None,
+    )
+
+
+def _foreign(backend: Backend) -> str:
+    """The other platform that a backend, its module or an ancestor is named after."""
+    classes = backend.cls.mro if backend.cls is not None else ()
+    text = "_".join((backend.name, backend.registered, *classes)).lower()
+    found = _FOREIGN.search(text)
+    return found[1] if found else ""
+
+
+def _dense_prefill(pair: Pair) -> Iterator[Finding]:
+    entry, backend = pair
+    impl = backend.impl
+    at = entry.dense_prefill_at or entry.position
+    if impl is None:
+        if entry.sparse:
+            why = backend.impl_problem or "no implementation is named"
+            yield UNDECIDED.finding(at, f"{entry.name} dense_prefill: {why}")
+        return
+    stated = impl.attributes.get(DENSE_PREFILL)
+    if not _is_sparse(backend) or stated is None:
+        return
+    if not stated.known:
+        yield UNDECIDED.finding(
+            at, f"{entry.name} dense_prefill: {_name(impl.path)} says what is not known from code"
+        )
+        return
+    if stated.defined_in != impl.path and _says(stated, True):
+        yield _inherited(pair, stated, at)
+
+
+def _inherited(pair: Pair, stated: Attribute, at: Position) -> Finding:
+    entry, backend = pair
+    impl = backend.impl
+    assert impl is not None
+    words = (
+        f"{entry.name}: {_name(impl.path)} ({_place(impl.at)}) does not state {DENSE_PREFILL} and "
+        f"inherits True from {_name(stated.defined_in)} ({_place(stated.at)})"
+    )
+    set_at = [one for one in impl.assigned if one.name == DENSE_PREFILL]
+    if set_at:
+        words += f"; a constructor sets {set_at[0].expression} at times ({_place(set_at[0].at)})"
+    if _says(_attribute(backend, "is_mla"), False):
+        words += "; only MLA layers ask for it, and this is none"
+        return DENSE.finding(at, words, severity=Severity.NOTE)
+    claimed = entry.claimed is not None and entry.claimed.dense_prefill is True
+    if entry.dense_prefill is not False or claimed:
+        fix = f"state {DENSE_PREFILL} in {_name(impl.path)}"
+        return DENSE.finding(at, words, fix, Severity.WARNING)
+    if set_at:
+        return UNDECIDED.finding(at, words)
+    return DENSE.finding(
+        at, f"{words}; the manifest says false", f"set {DENSE_PREFILL} = False in the class"
+    )
+
+
+def _is_sparse(backend: Backend) -> bool:
+    """Whether the backend or its implementation says so; the router asks the latter."""
+    impl = backend.impl.attributes.get("is_sparse") if backend.impl is not None else None
+    return _says(_attribute(backend, "is_sparse"), True) or _says(impl, True)
+
+
+def _attribute(backend: Backend, name: str) -> Attribute | None:
+    return backend.cls.attributes.get(name) if backend.cls is not None else None
+
+
+def _says(attribute: Attribute | None, value: bool) -> bool:
+    """Whether an attribute is certainly this on every architecture."""
+    if attribute is None or not attribute.known:
+        return False
+    return all(answer.value is value for answer in attribute.answers().values())
+
+
+def _name(path: str) -> str:
+    return path.rpartition(".")[2]
+
+
+def _place(at: Position) -> str:
+    return f"{at.file}:{at.line}"

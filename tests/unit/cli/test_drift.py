@@ -1,0 +1,93 @@
+"""``attnsel drift`` on a small engine."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from selector.resources import resource
+
+SNIPPETS = Path(__file__).parents[1] / "drift" / "snippets"
+STATES_IT = "    supports_dense_mha_prefill = False\n"
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Path:
+    """A folder with the engine."""
+    for part in (SNIPPETS / "engine.txt").read_text(encoding="utf-8").split("#: ")[1:]:
+        name, _, text = part.partition("\n")
+        path = tmp_path / "site" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text), encoding="utf-8")
+        for folder in path.parents:
+            if folder == tmp_path / "site":
+                break
+            (folder / "__init__.py").touch()
+    return tmp_path / "site"
+
+
+@pytest.fixture
+def manifest(tmp_path: Path) -> Path:
+    path = tmp_path / "m.yaml"
+    path.write_text((SNIPPETS / "manifest.yaml").read_text(encoding="utf-8"), encoding="utf-8")
+    return path
+
+
+def old(engine: Path) -> Path:
+    """The engine before its sparse implementation stated its dense prefill."""
+    path = engine / "vllm/v1/attention/sparse.py"
+    path.write_text(path.read_text(encoding="utf-8").replace(STATES_IT, ""), encoding="utf-8")
+    return engine
+
+
+def test_findings_end_with_1_and_show_both_places(run: Any, engine: Path, manifest: Path) -> None:
+    ran = run("drift", "--manifest", manifest, "--source", old(engine))
+    assert ran.code == 1
+    assert "DRF002 SPARSE_SM120: SparseSM120Impl (vllm/v1/attention/sparse.py:" in ran.out
+    assert "dense_prefill: false\n" in ran.out
+    assert "Not decided:\n" in ran.out
+    assert ran.err == ""
+
+
+def test_a_wheel_is_read(run: Any, engine: Path, manifest: Path, tmp_path: Path) -> None:
+    wheel = tmp_path / "vllm.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for path in sorted(old(engine).rglob("*.py")):
+            archive.write(path, path.relative_to(engine))
+    assert "DRF002 SPARSE" in run("drift", "--manifest", manifest, "--source", wheel).out
+
+
+def test_json_is_of_the_form_of_lint(run: Any, engine: Path, manifest: Path) -> None:
+    ran = run("drift", "--manifest", manifest, "--source", old(engine), "--format", "json")
+    schema = json.loads(resource("schemas/finding.schema.json").read_text(encoding="utf-8"))
+    jsonschema.validate(ran.json, schema)
+    assert "DRF002" in {one["code"] for one in ran.json}
+    assert "DRF007" in {one["code"] for one in ran.json}
+
+
+def test_github_and_sarif(run: Any, engine: Path, manifest: Path) -> None:
+    arguments = ("drift", "--manifest", manifest, "--source", old(engine), "--format")
+    assert "title=DRF002 inherited-dense-prefill::SPARSE" in run(*arguments, "github").out
+    log = run(*arguments, "sarif").json
+    results = {one["ruleId"]: one for one in log["runs"][0]["results"]}
+    rules = log["runs"][0]["tool"]["driver"]["rules"]
+    assert rules[results["DRF002"]["ruleIndex"]]["id"] == "DRF002"
+    assert results["DRF002"]["level"] == "error"
+
+
+def test_what_cannot_be_read_is_wrong_use(run: Any, manifest: Path, tmp_path: Path) -> None:
+    ran = run("drift", "--manifest", manifest, "--source", tmp_path / "none.whl")
+    assert (ran.code, "no such file or folder" in ran.complaint) == (2, True)
+    broken = tmp_path / "broken.whl"
+    broken.write_bytes(b"no zip")
+    ran = run("drift", "--manifest", manifest, "--source", broken)
+    assert (ran.code, "is no wheel" in ran.complaint) == (2, True)
+    ran = run("drift", "--manifest", manifest, "--source", tmp_path, "--engine", "nope")
+    assert (ran.code, "--engine takes vllm" in ran.complaint) == (2, True)
+    assert run("drift", "--manifest", manifest).code == 2
