@@ -84,11 +84,13 @@ class RuleList(NamedTuple):
         decides: what they decide, in words.
         rules: the trees of the rules, in order.
         key: where a rule has its result.
+        takes: the capabilities of the entry that holds them; ``None``: they are for all.
     """
 
     decides: str
     rules: Sequence
     key: str
+    takes: Domain | None = None
 
 
 class Said(NamedTuple):
@@ -195,21 +197,17 @@ def _required(rule: Mapping, place: Place, owner: Mapping, name: str = "") -> It
 
 
 def rule_lists(context: Context) -> Iterator[RuleList]:
-    """Every first match of a manifest, each once however often it is used."""
-    tree = context.tree
-    for name, raw in tree.get("derive", {}).items():
+    """Every first match of a manifest; one that entries share, once for each of them."""
+    for name, raw in context.tree.get("derive", {}).items():
         yield RuleList(name, raw["first_match"], "value")
-    seen: set[int] = set()
-    for raw in tree["backends"]:
+    for raw, entry in entries(context):
+        takes = accepted(entry, "capability")
         for said in (raw, *raw["phases"].values()):
             for field, stated in said.get("accepts", {}).items():
-                if isinstance(stated, Mapping) and "cases" in stated and id(stated) not in seen:
-                    seen.add(id(stated))
-                    yield RuleList(field, stated["cases"], "allow")
+                if isinstance(stated, Mapping) and "cases" in stated:
+                    yield RuleList(field, stated["cases"], "allow", takes)
         for field, rules in raw.get("coerce", {}).items():
-            if id(rules) not in seen:
-                seen.add(id(rules))
-                yield RuleList(field, rules, "value")
+            yield RuleList(field, rules, "value", takes)
 
 
 def accepted(entry: Entry, name: str) -> Domain | None:

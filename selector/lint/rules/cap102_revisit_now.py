@@ -130,7 +130,8 @@ RULE = Rule(
         "`flashinfer-python >= 0.7.4`, `torch 2.13`), and the manifest itself already says that "
         "version or a later one: as its own version, in the entry's `requires`, or in the sources, "
         "facts or evidence that were read. Several that are named must all have arrived, unless "
-        "`or` stands between them. Words without a version are never a finding."
+        "`or` stands between them; those that the manifest has no version of are passed over. "
+        "Words without a version (two numbers at least: `13.0`) are never a finding."
     ),
     why=(
         "A workaround that outlives its fault becomes a wrong claim of its own: FlashInfer stayed "

@@ -44,13 +44,14 @@ def _check(context: Context) -> Iterator[Finding]:
 def _disagreeing(case: _Case, cases: list[_Case], rules: RuleList) -> Iterator[Finding]:
     """A rule that gives its result on more than those do which ask less for it."""
     wider = [one for one in cases if one.result == case.result and one.beside < case.beside]
-    meeting = [one for one in wider if known_in(one.takes & case.takes)]
+    asked = case.takes if rules.takes is None else case.takes & rules.takes
+    meeting = [one for one in wider if known_in(one.takes & asked)]
     if not meeting:
         return
-    more = known_in(case.takes - Domain.union(one.takes for one in wider))
+    more = known_in(asked - Domain.union(one.takes for one in wider))
     if more:
         other = meeting[0]
-        shared = known_in(case.takes & other.takes)
+        shared = known_in(asked & other.takes)
         is_open = any(span.high is None for span in case.takes.spans)
         yield RULE.finding(
             case.at,
@@ -101,8 +102,9 @@ RULE = Rule(
     what=(
         "In one list of rules (a derived value, the cases of what is accepted, a coercion), a rule "
         "gives a result on architectures on which the rule that asks less for the same result does "
-        "not give it, although both have architectures in common. A warning where the wider one "
-        "has no upper end, else a note: it may be meant, and then a comment says why."
+        "not give it, although both have architectures in common; in an entry, those count that "
+        "it accepts. A warning where the wider one has no upper end, else a note: it may be meant, "
+        "and then a comment says why."
     ),
     why=(
         "Two tests for one feature were written by two people. FlashAttention 4 was the default "
