@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from selector.asking import check_facts
 from selector.binding import Selector
 from selector.domains import Domain, Value
@@ -76,6 +78,8 @@ class Plan:
         self._relations = {n: Relation(words, t) for n, t in self.rules.relations.items()}
         self._needs = {n: Need(r) for n, r in self.rules.requirements.items()}
         self.agree = agreement(manifest)
+        fields = {*words.fields, *self.rules.relations, *self.rules.requirements}
+        self._certain = msgspec.structs.replace(self.rules, strict=frozenset(fields))
         self._kinds: dict[tuple[object, ...], Kind] = {}
         self._shapes: dict[tuple[object, ...], tuple[Shape, Device, Facts]] = {}
         self._seen: dict[tuple[object, ...], tuple[Pick, Device, Layer, Facts]] = {}
@@ -215,29 +219,34 @@ class Plan:
         remember(self._shapes, by_id, (shape, device, facts), _MOST_SHAPES)
         return shape
 
-    def _kind(self, values: Values) -> Kind:
-        key = tuple(map(values.get, KIND_FIELDS))
-        kind = self._kinds.get(key)
+    def _kind(self, values: Values, certain: bool = False) -> Kind:
+        """The kind of a layer; ``certain``: nothing that some rule looks at may be unknown."""
+        said = tuple(map(values.get, KIND_FIELDS))
+        kind = self._kinds.get((said, certain))
         if kind is None:
             known = {
                 name: value
-                for name, value in zip(KIND_FIELDS, key, strict=True)
+                for name, value in zip(KIND_FIELDS, said, strict=True)
                 if value is not None and not isinstance(value, Domain)
             }
-            rules = narrowed(self.rules, known)
+            rules = narrowed(self._certain if certain else self.rules, known)
             kind = Kind(rules, self.manifest.vocabulary.universes)
-            remember(self._kinds, key, kind, _MOST_KINDS)
+            remember(self._kinds, (said, certain), kind, _MOST_KINDS)
         return kind
 
     def _dense(
         self, shape: Shape, said: Said, layer: Layer, request: Request, run: Run
     ) -> str | None:
-        """The prefill backend of a layer, were it not sparse and its values the ones used."""
+        """The prefill backend of a layer, were it not sparse and its values the ones used.
+
+        Raises:
+            UndecidedError: it depends on something unknown.
+        """
         key = shape.kind_of(said)
         route: _Route | None = run.routes.get(key)
         if route is None:
             used = {**dict(run.used), "sparse": False}
-            kind = self._kind({**shape.values(layer), **used})
+            kind = self._kind({**shape.values(layer), **used}, certain=True)
             route = remember(run.routes, key, _Route.of(shape, kind, used))
         mask = route.reading.own(said, layer) & route.reading.asked(said, layer, request)
         mask = route.kind.settled(mask)

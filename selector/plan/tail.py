@@ -121,13 +121,7 @@ class Tail:
         derive = {name: rules for name, rules in manifest.derive.items() if name in used}
         self.manifest = msgspec.structs.replace(manifest, derive=derive)
         terms = [*self._terms()]
-        coerced = {n for e in (self.prefill, self.decode) if e for n in e.coerce}
-        self._ends_move = any(
-            not coerced.isdisjoint(shape.relations[name].names)
-            for term in terms
-            for name in term
-            if name in shape.relations
-        )
+        self._ends_move = self._bounds_move()
         paths = self.prefill.prefill_paths if self.prefill else ()
         self._asks_dense = any(rule.by_dense_backend for rule in paths)
         kept = self.prefill.coerce if self.prefill and self._asks_dense else ()
@@ -168,6 +162,14 @@ class Tail:
         for rule in rules.rules if rules else ():
             longest = max(rule.result, 1 + self.speculative_tokens)
             yield {"query_len": Domain.between(None, longest)}
+
+    def _bounds_move(self) -> bool:
+        """Whether a bound by another field is of values that are derived or coerced."""
+        entries = [entry for entry in (self.prefill, self.decode) if entry is not None]
+        moves = {*self.manifest.derive}.union(*(entry.coerce for entry in entries))
+        tests = [*tests_of_pair(self.prefill, self.decode)]
+        tests += tests_behind(self.manifest, tests)
+        return any(test.allowed.bounds and not moves.isdisjoint(test.reads) for test in tests)
 
     def own(self, said: Said, layer: Layer) -> int:
         """What tells layers apart: :meth:`follow` wants it.

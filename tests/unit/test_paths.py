@@ -379,3 +379,29 @@ def test_a_plan_tells_apart_values_that_a_backend_leaves_as_they_are(build: Buil
         assert pick == Pick.of(selector.bind("9.0", one).resolve(8, 8))
         found.append(pick.by)
     assert found == ["flash", "triton", "triton"]
+
+
+def test_a_plan_leaves_a_path_open_where_its_dense_backend_is_not_certain(build: Build) -> None:
+    """It may be missing, and then the rule does not hold."""
+    flash = dense(build, "flash", requires={"probe": True})
+    selector = build.selector(sparse(build, BY_ANOTHER), flash, facts=PROBE)
+    plan, device, one = Plan(selector.manifest), Device("cuda", "9.0"), layer(build)
+    picks = [
+        plan.resolve(device, one, Facts(facts), Request(8, 8)) for facts in ({}, {"probe": True})
+    ]
+    assert [(pick.path, pick.by) for pick in picks] == [(None, None), ("dense_mha", "flash")]
+    assert picks[0] == Pick.of(selector.bind("9.0", one).resolve(8, 8))
+
+
+def test_a_plan_tells_apart_what_bounds_a_derived_value(build: Build) -> None:
+    within = {"when": {"grade": {"max": {"field": "tp_size"}}}, "value": 8}
+    entry = build.entry("flash", decode_threshold={"cases": [within, {"value": 2}]})
+    grade = {"first_match": [{"when": {"dtype": "bfloat16"}, "value": 4}, {"value": 1}]}
+    selector = build.selector(entry, derive={"grade": grade})
+    plan, device, facts = Plan(selector.manifest), Device("cuda", "9.0"), Facts()
+    sizes = (8, 1, 4)
+    found = [
+        plan.resolve(device, build.layer(tp_size=size), facts, Request(8, 8)).decode_threshold
+        for size in sizes
+    ]
+    assert found == [8, 2, 8]
