@@ -374,6 +374,9 @@ def _is_one(world: World, value: Any, kind: Any) -> bool | None:
             return False if kind.path.startswith("torch.") else None
         if isinstance(value, Instance) and kind.path in _TYPES:
             return value.is_tuple if kind.path == "builtins.tuple" else False
+        if isinstance(value, EnumMember) and kind.path in _TYPES:
+            mixed = [one for one in order(world, value.cls) or () if isinstance(one, External)]
+            return False if {one.path for one in mixed} == {"enum.Enum"} else None
         return None
     if isinstance(kind, ClassTerm):
         if isinstance(value, plain):

@@ -274,7 +274,8 @@ def _refused(
     """
     used = False
     cls = chain[0][0]
-    names = _locals(world, chain)
+    key = ("constructor", id(cls), id(chain[0][1]))
+    names = world.remember(key, lambda: _locals(world, chain), lambda: None)
     refused: list[Any] = []
     undecided: list[Any] = []
     doubt: Unknown | None = None

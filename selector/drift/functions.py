@@ -141,7 +141,7 @@ def _refused(world: World, function: FunctionTerm) -> Unknown | None:
                 return Place.of(function.module, node), type(node).__name__.lower()
         return ()
 
-    found = world.remember(("refused", id(function.node)), look, lambda: ())
+    found = world.modules.look("refused", function.node, look)
     if found:
         return Unknown(found[0], function.name, f"has a {found[1]}, which is not followed")
     return None

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from selector.drift.evaluating import Worlds, ask, label, position
 from selector.drift.hierarchy import Member, find_member, is_quiet, order
+from selector.drift.modules import Modules
 from selector.drift.reading import Method, Need
 from selector.drift.terms import ClassTerm, FunctionTerm, Place
 from selector.drift.world import Frame
@@ -30,16 +32,16 @@ def read_methods(worlds: Worlds, cls: ClassTerm, names: Sequence[str]) -> dict[s
 
         member = ask(world, question)
         if isinstance(member, Member) and isinstance(member.value, FunctionTerm):
-            found[name] = _read(name, member, chain)
+            found[name] = _read(worlds.first.modules, name, member, chain)
     return found
 
 
-def _read(name: str, member: Member, chain: list[Any]) -> Method:
+def _read(modules: Modules, name: str, member: Member, chain: list[Any]) -> Method:
     function, owner = member.value, member.owner
     node = function.node
     assert isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
     abstract = any("abstractmethod" in ast.dump(one) for one in node.decorator_list)
-    missing = tuple(_missing(node, owner, chain)) if owner is not None else ()
+    missing = tuple(_missing(modules, node, owner, chain)) if owner is not None else ()
     place = position(member.place)
     owned = label(owner) if owner is not None else ""
     return Method(name, owned, place, abstract, _raises(node), missing)
@@ -58,17 +60,19 @@ def _raises(node: Function) -> str:
     return ast.unparse(raised.func if isinstance(raised, ast.Call) else raised)[:100]
 
 
-def _missing(node: Function, owner: ClassTerm, chain: list[Any]) -> Iterator[Need]:
+def _missing(
+    modules: Modules, node: Function, owner: ClassTerm, chain: list[Any]
+) -> Iterator[Need]:
     """Attributes that a method reads of its object, and that no class of the hierarchy sets."""
     if not all(isinstance(one, ClassTerm) or is_quiet(one) for one in chain):
         return
     classes = [one for one in chain if isinstance(one, ClassTerm)]
     known: set[str] = set(dir(object))
     for one in classes:
-        names, all_seen = _sets(one)
+        names, all_seen = modules.look("sets", one.node, partial(_sets, one))
         if not all_seen:
             return
-        known |= names
+        known |= names | one.overrides.keys()
     receiver = node.args.args[0].arg if node.args.args else ""
     told: set[str] = set()
     for part in ast.walk(node):
@@ -81,7 +85,7 @@ def _missing(node: Function, owner: ClassTerm, chain: list[Any]) -> Iterator[Nee
 
 def _sets(cls: ClassTerm) -> tuple[set[str], bool]:
     """The attributes that a class body or its methods set; whether all of them are seen."""
-    names = {*cls.scope.names, *cls.overrides}
+    names = set(cls.scope.names)
     if cls.scope.tricks or "__getattr__" in names or "__getattribute__" in names:
         return names, False
     for node in ast.walk(cls.node):

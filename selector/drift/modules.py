@@ -7,7 +7,8 @@ kept, because a reader that takes the last assignment it sees would state wrong 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import msgspec
 
@@ -116,6 +117,14 @@ class Modules:
         self.source = source
         self.findings: list[Finding] = source.findings
         self._read: dict[str, Module | None] = {}
+        self._seen: dict[tuple[str, int], tuple[ast.AST, Any]] = {}
+
+    def look(self, what: str, node: ast.AST, compute: Callable[[], Any]) -> Any:
+        """What is seen in a node, worked out once for all worlds."""
+        kept = self._seen.get((what, id(node)))
+        if kept is None:
+            kept = self._seen[what, id(node)] = (node, compute())
+        return kept[1]
 
     @property
     def count(self) -> int:
@@ -269,28 +278,47 @@ def _plays_tricks(statement: ast.stmt) -> bool:
 
 def _changes(tree: ast.Module) -> tuple[dict[str, int], dict[str, int]]:
     """The globals that are changed in place, and the attributes of classes that are set."""
+    names = {"cls"}
+    stores_and_calls: list[ast.AST] = []
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Call, ast.Global, ast.AugAssign)):
+            stores_and_calls.append(node)
+        elif isinstance(node, (ast.Attribute, ast.Subscript)):
+            if not isinstance(node.ctx, ast.Load):
+                stores_and_calls.append(node)
+        elif isinstance(node, ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.ImportFrom):
+            names.update(alias.asname or alias.name for alias in node.names)
+    classes = frozenset(one for one in names if one == "cls" or one.lstrip("_")[:1].isupper())
     changed: dict[str, int] = {}
     stores: dict[str, int] = {}
-    classes = _class_names(tree)
-    for node in ast.walk(tree):
-        match node:
-            case ast.Global():
-                changed.update(dict.fromkeys(node.names, node.lineno))
-            case ast.Call(func=ast.Attribute(attr=method, value=base)) if method in MUTATORS:
-                _note_change(base, node.lineno, changed, stores, classes)
-            case ast.Subscript(ctx=ast.Store() | ast.Del(), value=base):
-                _note_change(base, node.lineno, changed, stores, classes)
-            case ast.AugAssign(target=ast.Attribute(value=base, attr=name)):
-                if _is_class(base, classes | {"self"}):  # a list of the class is changed in place
-                    stores.setdefault(name, node.lineno)
-            case ast.Attribute(ctx=ast.Store() | ast.Del(), value=base, attr=name):
-                if _is_class(base, classes):
-                    stores.setdefault(name, node.lineno)
-            case ast.Call(func=ast.Name(id="setattr" | "delattr"), args=[base, name, *_]):
-                if _is_class(base, classes):
-                    known = name.value if isinstance(name, ast.Constant) else "*"
-                    stores.setdefault(str(known), node.lineno)
+    for node in stores_and_calls:
+        _note(node, classes, changed, stores)
     return changed, stores
+
+
+def _note(
+    node: ast.AST, classes: frozenset[str], changed: dict[str, int], stores: dict[str, int]
+) -> None:
+    """Notes what one statement or call changes; ``classes`` are the names that look like one."""
+    match node:
+        case ast.Global():
+            changed.update(dict.fromkeys(node.names, node.lineno))
+        case ast.Call(func=ast.Attribute(attr=method, value=base)) if method in MUTATORS:
+            _note_change(base, node.lineno, changed, stores, classes)
+        case ast.Subscript(value=base):
+            _note_change(base, node.lineno, changed, stores, classes)
+        case ast.AugAssign(target=ast.Attribute(value=base, attr=name)):
+            if _is_class(base, classes | {"self"}):  # a list of the class is changed in place
+                stores.setdefault(name, node.lineno)
+        case ast.Attribute(value=base, attr=name):
+            if _is_class(base, classes):
+                stores.setdefault(name, node.lineno)
+        case ast.Call(func=ast.Name(id="setattr" | "delattr"), args=[base, name, *_]):
+            if _is_class(base, classes):
+                known = name.value if isinstance(name, ast.Constant) else "*"
+                stores.setdefault(str(known), node.lineno)
 
 
 def _note_change(
@@ -305,17 +333,6 @@ def _note_change(
         changed.setdefault(base.id, line)
     elif isinstance(base, ast.Attribute) and _is_class(base.value, classes | {"self"}):
         stores.setdefault(base.attr, line)
-
-
-def _class_names(tree: ast.Module) -> frozenset[str]:
-    """Names that look like a class here: defined or imported with a capital letter, and ``cls``."""
-    names = {"cls"}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ClassDef):
-            names.add(node.name)
-        elif isinstance(node, ast.ImportFrom):
-            names.update(alias.asname or alias.name for alias in node.names)
-    return frozenset(name for name in names if name == "cls" or name.lstrip("_")[:1].isupper())
 
 
 def _is_class(base: ast.expr, classes: frozenset[str]) -> bool:

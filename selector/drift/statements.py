@@ -335,7 +335,7 @@ def _try(world: World, node: ast.Try, frame: Frame, env: Env) -> list[End]:
             doubt = frame.unknown(node.body[0], "is tried, and may raise")
             _fork(frame, env, doubt)
             other = before.fork()
-            for name in _stored(node.body):
+            for name in world.modules.look("stored", node, lambda: _stored(node.body)):
                 other.names[name] = frame.unknown(node, f"may not have bound {name}")
             done += _handle(world, handler, other, frame)
     frame.may_raise |= could
