@@ -7,31 +7,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
 
-from selector.devices import known_capabilities
-from selector.drift.reading import Attribute, Backend, EngineReading
+from selector.drift.claims import compare_claims
+from selector.drift.reading import Attribute, Backend, ClassReading, EngineReading
+from selector.drift.refusals import compare_constructors
 from selector.drift.rules import DENSE, GONE, UNDECIDED, UNLISTED
-from selector.manifest import Entry, Manifest
+from selector.drift.saying import CAPABILITIES, Pair, name_of, place_of
+from selector.manifest import Manifest
 from selector.values import Finding, Position, Severity
 
-__all__ = ["CAPABILITIES", "DENSE_PREFILL", "PREFILL", "Pair", "compare", "pairs"]
+__all__ = ["CAPABILITIES", "compare", "pairs"]
 
-FUTURE = "99.0"
-"""A compute capability that no GPU has, to see which tests have no upper end."""
-CAPABILITIES = (*known_capabilities(), FUTURE)
-"""The architectures that an engine's code is asked about."""
 PREFILL = "_MLA_PREFILL"
 """Behind the name of a backend that only computes the prefill of latent attention."""
 DENSE_PREFILL = "supports_dense_mha_prefill"
-_FOREIGN = re.compile(r"(?:^|[._])(rocm|amd|xpu|cpu|tpu|npu)")
-
-
-class Pair(NamedTuple):
-    """An entry of the manifest, and the backend that it describes."""
-
-    entry: Entry
-    backend: Backend
+_DENSE_METHOD = "forward_mha"
+_FOREIGN = re.compile(r"(?:^|[._])(rocm|amd|xpu|cpu|amx|tpu|npu)")
 
 
 def compare(manifest: Manifest, reading: EngineReading) -> tuple[Finding, ...]:
@@ -42,8 +33,12 @@ def compare(manifest: Manifest, reading: EngineReading) -> tuple[Finding, ...]:
         reading: of the engine.
     """
     found = [*reading.findings, *_registry(manifest, reading)]
-    for pair in pairs(manifest, reading):
+    stated = [*pairs(manifest, reading)]
+    for pair in stated:
         found += _dense_prefill(pair)
+    found += compare_constructors(manifest, reading, stated)
+    claimed = manifest.as_claimed()
+    found += compare_claims(claimed, reading, [*pairs(claimed, reading)])
     return tuple(sorted(set(found)))
 
 
@@ -121,7 +116,7 @@ def _dense_prefill(pair: Pair) -> Iterator[Finding]:
         return
     if not stated.known:
         yield UNDECIDED.finding(
-            at, f"{entry.name} dense_prefill: {_name(impl.path)} says what is not known from code"
+            at, f"{entry.name} dense_prefill: {name_of(impl.path)} says what is not known from code"
         )
         return
     if stated.defined_in != impl.path and _says(stated, True):
@@ -133,24 +128,39 @@ def _inherited(pair: Pair, stated: Attribute, at: Position) -> Finding:
     impl = backend.impl
     assert impl is not None
     words = (
-        f"{entry.name}: {_name(impl.path)} ({_place(impl.at)}) does not state {DENSE_PREFILL} and "
-        f"inherits True from {_name(stated.defined_in)} ({_place(stated.at)})"
+        f"{entry.name}: {name_of(impl.path)} ({place_of(impl.at)}) does not state "
+        f"{DENSE_PREFILL} and inherits True from {name_of(stated.defined_in)} "
+        f"({place_of(stated.at)}){_promise(impl)}"
     )
     set_at = [one for one in impl.assigned if one.name == DENSE_PREFILL]
     if set_at:
-        words += f"; a constructor sets {set_at[0].expression} at times ({_place(set_at[0].at)})"
+        words += f"; a constructor sets {set_at[0].expression} at times ({place_of(set_at[0].at)})"
     if _says(_attribute(backend, "is_mla"), False):
         words += "; only MLA layers ask for it, and this is none"
         return DENSE.finding(at, words, severity=Severity.NOTE)
     claimed = entry.claimed is not None and entry.claimed.dense_prefill is True
     if entry.dense_prefill is not False or claimed:
-        fix = f"state {DENSE_PREFILL} in {_name(impl.path)}"
+        fix = f"state {DENSE_PREFILL} in {name_of(impl.path)}"
         return DENSE.finding(at, words, fix, Severity.WARNING)
     if set_at:
         return UNDECIDED.finding(at, words)
     return DENSE.finding(
         at, f"{words}; the manifest says false", f"set {DENSE_PREFILL} = False in the class"
     )
+
+
+def _promise(impl: ClassReading) -> str:
+    """What keeps the inherited path from running, where that is seen."""
+    method = impl.methods.get(_DENSE_METHOD)
+    if method is None:
+        return ""
+    owner = f"{_DENSE_METHOD} of {name_of(method.defined_in)} ({place_of(method.at)})"
+    if method.raises:
+        return f"; {owner} raises {method.raises}"
+    if method.missing:
+        needed = ", ".join(f"{one.name} ({place_of(one.at)})" for one in method.missing)
+        return f"; {owner} reads what no class sets: {needed}"
+    return ""
 
 
 def _is_sparse(backend: Backend) -> bool:
@@ -168,11 +178,3 @@ def _says(attribute: Attribute | None, value: bool) -> bool:
     if attribute is None or not attribute.known:
         return False
     return all(answer.value is value for answer in attribute.answers().values())
-
-
-def _name(path: str) -> str:
-    return path.rpartition(".")[2]
-
-
-def _place(at: Position) -> str:
-    return f"{at.file}:{at.line}"

@@ -63,8 +63,8 @@ REFUSED = Rule(
     "DRF006",
     "constructor-refuses",
     Severity.ERROR,
-    "The manifest accepts a value that the constructor of the implementation refuses. A warning "
-    "where only the class claims it, and the manifest knows better.",
+    "The manifest accepts a value that the constructor of the implementation refuses. A note "
+    "where only the class claims it and the manifest refuses it too.",
     "The backend is selected and then raises while the model is loaded.",
     'accepts: {kv_cache_dtype: [auto, fp8]}   # __init__ raises for "fp8"',
     "accepts: {kv_cache_dtype: [auto]}",

@@ -1,0 +1,225 @@
+"""What the manifest says that a class claims, value by value, against what the class says."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from selector.drift.reading import Attribute, Backend, EngineReading
+from selector.drift.rules import CLAIM, OPEN_ENDED, UNDECIDED
+from selector.drift.saying import (
+    FUTURE,
+    Machine,
+    Pair,
+    answer_on,
+    listed,
+    on_words,
+    source_of,
+    stated_at,
+    takes,
+    value_of,
+    why_open,
+)
+from selector.fields import parse_capability
+from selector.manifest import Manifest
+from selector.values import Finding, Severity
+
+__all__ = ["compare_claims"]
+
+CAPABILITY = "supports_compute_capability"
+VALUES = {
+    "head_size": "supports_head_size",
+    "dtype": "supports_dtype",
+    "kv_cache_dtype": "supports_kv_cache_dtype",
+    "block_size": "supports_block_size",
+    "attn_type": "supports_attn_type",
+}
+"""Field → the method that was asked with its values."""
+FEATURES: Mapping[str, tuple[str, Any]] = {
+    "sink": ("supports_sink", True),
+    "sliding_window": ("supports_sliding_window", 128),
+    "mm_prefix": ("supports_mm_prefix", True),
+    "per_head_quant_scales": ("supports_per_head_quant_scales", True),
+    "rswa": ("supports_rswa", True),
+    "non_causal": ("supports_non_causal", True),
+    "non_causal_dcp": ("supports_non_causal_dcp", True),
+    "batch_invariant": ("supports_batch_invariance", True),
+    "kv_connector": ("supports_kv_connector", True),
+    "pcp": ("supports_pcp", True),
+    "dcp": ("supports_dcp", True),
+    "adaptive_verification": ("supports_device_cpu_query_lens_mismatch", True),
+}
+"""Field → the attribute that says whether it is supported, and a value that asks for it."""
+KINDS = {"mla": "is_mla", "sparse": "is_sparse"}
+
+Machines = Mapping[str, Machine]
+Said = tuple[bool | None, bool | None]
+"""What the manifest says, and what the code says."""
+
+
+def compare_claims(
+    manifest: Manifest, reading: EngineReading, pairs: list[Pair]
+) -> Iterator[Finding]:
+    """Differences of claims, and open-ended tests of the architecture.
+
+    Args:
+        manifest: as claimed.
+        reading: of the engine.
+        pairs: the entries of that manifest, and the backends that they describe.
+    """
+    machines = {one: Machine(manifest, reading.platform, one) for one in reading.capabilities}
+    for pair in pairs:
+        yield from _kinds(pair)
+        yield from _open_ended(pair, machines)
+        yield from _fields(pair, machines)
+
+
+def _kinds(pair: Pair) -> Iterator[Finding]:
+    """Whether it is MLA, and whether it is sparse."""
+    for field, name in KINDS.items():
+        if (attribute := _attribute(pair.backend, name)) is None:
+            continue
+        stated = getattr(pair.entry, field)
+        for answer in attribute.answers().values():
+            at = stated_at(pair.entry, field)
+            if not isinstance(answer.value, bool) or not answer.known:
+                why = why_open(attribute, [*attribute.answers()])
+                yield UNDECIDED.finding(at, f"{pair.entry.name} {field}: {why}")
+            elif answer.value is not stated:
+                said = f"the manifest says {str(stated).lower()}, and {source_of(attribute)} says"
+                yield CLAIM.finding(at, f"{pair.entry.name} {field}: {said} {answer.value}")
+            else:
+                continue
+            break
+
+
+def _open_ended(pair: Pair, machines: Machines) -> Iterator[Finding]:
+    attribute = _attribute(pair.backend, CAPABILITY)
+    if attribute is None or FUTURE not in machines:
+        return
+    said = {one: _feature(attribute, one) for one in machines}
+    if said[FUTURE] is not True or False not in said.values():
+        return
+    stated = machines[FUTURE].runs(pair.entry) is not False
+    words = f"{source_of(attribute)} accepts every future compute capability"
+    also = "as the manifest does" if stated else "and the manifest does not"
+    yield OPEN_ENDED.finding(
+        stated_at(pair.entry, "capability"),
+        f"{pair.entry.name} capability: {words}, {also}",
+        severity=Severity.NOTE if stated else None,
+    )
+
+
+def _fields(pair: Pair, machines: Machines) -> Iterator[Finding]:
+    known = {one: machine for one, machine in machines.items() if one != FUTURE}
+    if attribute := _attribute(pair.backend, CAPABILITY):
+        yield from _tell(pair, "capability", attribute, _capabilities(pair, attribute, known))
+    here = {one: on for one, on in known.items() if on.runs(pair.entry) is not False}
+    for field, name in VALUES.items():
+        attribute = _attribute(pair.backend, name)
+        if attribute is not None and field in _vocabulary(here):
+            yield from _tell(pair, field, attribute, _values(pair, field, attribute, here))
+    for field, (name, value) in FEATURES.items():
+        attribute = _attribute(pair.backend, name)
+        if attribute is None or field not in _vocabulary(here):
+            continue
+        said = {
+            one: (on.accepts(pair.entry, field, value), _feature(attribute, one))
+            for one, on in here.items()
+        }
+        yield from _tell(pair, field, attribute, {"": said})
+
+
+def _vocabulary(machines: Machines) -> Any:
+    """The fields that can be asked about; none where the backend runs nowhere."""
+    return next((one.fields for one in machines.values()), {})
+
+
+def _capabilities(
+    pair: Pair, attribute: Attribute, machines: Machines
+) -> dict[Any, dict[str, Said]]:
+    said: dict[str, Said] = {}
+    for one, on in machines.items():
+        stated = on.accepts(pair.entry, "capability", parse_capability(one))
+        said[one] = (stated, _feature(attribute, one))
+    return {"": said}
+
+
+def _values(
+    pair: Pair, field: str, attribute: Attribute, machines: Machines
+) -> dict[Any, dict[str, Said]]:
+    return {
+        value_of(raw): {
+            one: (
+                on.accepts(pair.entry, field, value_of(raw)),
+                takes(answer_on(attribute, one), raw),
+            )
+            for one, on in machines.items()
+        }
+        for raw in attribute.asked
+    }
+
+
+def _feature(attribute: Attribute, capability: str) -> bool | None:
+    answer = answer_on(attribute, capability)
+    if answer is None or not answer.known or answer.raises:
+        return None
+    return answer.value if isinstance(answer.value, bool) else None
+
+
+def _tell(
+    pair: Pair, field: str, attribute: Attribute, said: Mapping[Any, Mapping[str, Said]]
+) -> Iterator[Finding]:
+    """Findings for one field, those of values that differ on the same architectures in one."""
+    differ: defaultdict[tuple[bool, tuple[str, ...]], list[Any]] = defaultdict(list)
+    open_: dict[str, None] = {}
+    values = []
+    for value, by_capability in said.items():
+        for stated in (True, False):
+            where = tuple(c for c, one in by_capability.items() if one == (stated, not stated))
+            if where:
+                differ[stated, where].append(value)
+        unknown = [c for c, one in by_capability.items() if None in one]
+        if unknown:
+            values.append(value)
+            open_ |= dict.fromkeys(unknown)
+    at = stated_at(pair.entry, field)
+    for (stated, where), group in differ.items():
+        yield CLAIM.finding(at, _differs(pair, field, attribute, stated, where, group))
+    if open_:
+        yield UNDECIDED.finding(at, _unknown(pair, field, attribute, [*open_], values))
+
+
+def _differs(
+    pair: Pair,
+    field: str,
+    attribute: Attribute,
+    stated: bool,
+    where: tuple[str, ...],
+    values: list[Any],
+) -> str:
+    what, tail = listed(values) if values != [""] else "it", f" {on_words(where)}"
+    if field == "capability":
+        values, what, tail = [*where], ", ".join(where), ""
+    them = "them" if len(values) > 1 else "it"
+    verbs = ("accepts", "refuses") if stated else ("refuses", "accepts")
+    return (
+        f"{pair.entry.name} {field}: the manifest {verbs[0]} {what}, "
+        f"and {source_of(attribute)} {verbs[1]} {them}{tail}"
+    )
+
+
+def _unknown(
+    pair: Pair, field: str, attribute: Attribute, where: list[str], values: list[Any]
+) -> str:
+    what = f" {listed(values)}" if values != [""] else ""
+    why = why_open(attribute, where) or (
+        f"{source_of(attribute)} says it from the code alone, and the manifest lets it depend on "
+        "what is not known here"
+    )
+    return f"{pair.entry.name} {field}{what} {on_words(where)}: {why}"
+
+
+def _attribute(backend: Backend, name: str) -> Attribute | None:
+    return backend.cls.attributes.get(name) if backend.cls is not None else None

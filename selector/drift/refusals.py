@@ -1,0 +1,135 @@
+"""Values that the manifest accepts, or the class claims, and that a constructor refuses."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from enum import Enum
+from typing import Any
+
+from selector.drift.reading import Answer, Attribute, EngineReading, Guard
+from selector.drift.rules import REFUSED, UNDECIDED
+from selector.drift.saying import (
+    FUTURE,
+    Machine,
+    Pair,
+    answer_on,
+    listed,
+    name_of,
+    on_words,
+    place_of,
+    stated_at,
+    takes,
+    value_of,
+    why_open,
+)
+from selector.manifest import Manifest
+from selector.values import Finding, Severity
+
+__all__ = ["compare_constructors"]
+
+ARGUMENTS: dict[str, tuple[str, Any]] = {
+    "kv_cache_dtype": ("kv_cache_dtype", None),
+    "attn_type": ("attn_type", None),
+    "alibi_slopes": ("alibi", True),
+    "logits_soft_cap": ("soft_cap", True),
+    "sliding_window": ("sliding_window", 128),
+}
+"""Argument of a constructor → the field, and the value that any argument stands for."""
+CLAIMS = {"kv_cache_dtype": "supports_kv_cache_dtype", "attn_type": "supports_attn_type"}
+"""Field → the method by which the class claims its values."""
+
+
+def compare_constructors(
+    manifest: Manifest, reading: EngineReading, pairs: list[Pair]
+) -> Iterator[Finding]:
+    """What constructors refuse of what is accepted.
+
+    Args:
+        manifest: as it is, not as claimed.
+        reading: of the engine.
+        pairs: the entries, and the backends that they describe.
+    """
+    machines = {
+        one: Machine(manifest, reading.platform, one)
+        for one in reading.capabilities
+        if one != FUTURE
+    }
+    for pair in pairs:
+        here = {one: on for one, on in machines.items() if on.runs(pair.entry) is not False}
+        for guard in pair.backend.impl.guards if pair.backend.impl is not None and here else ():
+            for refused in guard.refuses:
+                if refused.name in ARGUMENTS:
+                    yield from _refused(pair, guard, refused, here)
+
+
+def _refused(
+    pair: Pair, guard: Guard, refused: Attribute, machines: dict[str, Machine]
+) -> Iterator[Finding]:
+    field, stands_for = ARGUMENTS[refused.name]
+    groups: defaultdict[tuple[_State, tuple[str, ...]], list[Any]] = defaultdict(list)
+    for raw in refused.asked:
+        if raw is None:
+            continue  # nothing is asked for
+        value = value_of(raw) if stands_for is None else stands_for
+        states: defaultdict[_State, list[str]] = defaultdict(list)
+        for capability, machine in machines.items():
+            answer = answer_on(refused, capability)
+            if (state := _state(pair, field, value, machine, answer, raw)) is None:
+                continue
+            if state in (_State.OPEN, _State.ACCEPTED) or _claims(pair, field, raw, capability):
+                states[state].append(capability)
+        for state, seen in states.items():
+            groups[state, tuple(seen)].append(value)
+    at = stated_at(pair.entry, field)
+    source = f"{name_of(guard.by)}.__init__ ({place_of(guard.at)})"
+    raises = f"{source} raises {guard.exception} under {' and '.join(guard.tests)}"
+    subject = f"{pair.entry.name} {field}"
+    for (state, where), values in groups.items():
+        what = "it" if values == [True] else listed(values)
+        if state is _State.OPEN:
+            why = why_open(refused, where)
+            words = f"{subject}: whether {source} refuses {what} is not known: {why}"
+            yield UNDECIDED.finding(at, words)
+        elif state is _State.ACCEPTED:
+            words = f"{subject}: the manifest accepts {what}, and {raises} {on_words(where)}"
+            yield REFUSED.finding(at, words)
+        else:
+            words = f"{subject}: the class claims {what}, and {raises} {on_words(where)}"
+            yield REFUSED.finding(at, f"{words}; {state.value}", severity=Severity.NOTE)
+
+
+class _State(Enum):
+    """What the manifest makes of a value that a constructor refuses; of an open one, that."""
+
+    ACCEPTED = "the manifest accepts it"
+    CHANGED = "the manifest says that it is changed before"
+    REFUSED = "the manifest refuses it too"
+    OPEN = "not known"
+
+
+def _state(
+    pair: Pair, field: str, value: Any, machine: Machine, answer: Answer | None, raw: Any
+) -> _State | None:
+    """``None``: the constructor takes the value, or the field is none of the manifest's."""
+    refuses = takes(answer, raw)
+    if refuses is False or field not in machine.fields:
+        return None
+    stated = machine.accepts(pair.entry, field, value)
+    if stated is False:
+        return _State.REFUSED if refuses else None
+    reaches = machine.coerced(pair.entry, field, value)
+    if reaches != {value}:
+        if not any(takes(answer, one) is not False for one in reaches):
+            return _State.CHANGED if refuses else None
+        return _State.OPEN if value in reaches else None
+    if refuses is None or stated is None:
+        return _State.OPEN
+    return _State.ACCEPTED
+
+
+def _claims(pair: Pair, field: str, raw: Any, capability: str) -> bool:
+    """Whether the class certainly accepts a value."""
+    cls = pair.backend.cls
+    attribute = cls.attributes.get(CLAIMS.get(field, "")) if cls is not None else None
+    return attribute is not None and takes(answer_on(attribute, capability), raw) is True
