@@ -126,6 +126,8 @@ class Tail:
         self._asks_dense = any(rule.by_dense_backend for rule in paths)
         kept = self.prefill.coerce if self.prefill and self._asks_dense else ()
         self._kept = picker(shape.names, [name for name in kept if name in shape.names])
+        self._longest: dict[int, int] = {}
+        self._decodes: dict[int, Pick] = {}
         self._answers: dict[object, Pick] = {}
         self._runs: dict[object, Run | None] = {}
         everything = (1 << len(terms)) - 1
@@ -194,6 +196,13 @@ class Tail:
         Raises:
             UndecidedError: something that is unknown matters.
         """
+        longest = self._longest.get(own)
+        if longest is None:
+            longest = remember(self._longest, own, self._longest_decode(layer))
+        if (request.query_len or 1) <= longest:
+            return self._decodes.get(own) or remember(
+                self._decodes, own, self._ask(layer, request, None)
+            )
         there: str | None = None
         key: object = own & self._reading.asked(said, layer, request)
         if self._asks_dense:
@@ -207,6 +216,10 @@ class Tail:
         if found is None:
             found = remember(self._answers, key, self._ask(layer, request, there))
         return found
+
+    def _longest_decode(self, layer: Layer) -> int:
+        """The longest query of a layer that counts as a decode; 0: requests may differ in that."""
+        return the_only(self._thresholds(self._question(self.shape.values(layer)))) or 0
 
     def _question(self, values: Values) -> Question:
         words = self.manifest.vocabulary
