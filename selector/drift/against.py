@@ -12,7 +12,7 @@ from selector.drift.claims import compare_claims
 from selector.drift.reading import Attribute, Backend, ClassReading, EngineReading
 from selector.drift.refusals import compare_constructors
 from selector.drift.rules import DENSE, GONE, UNDECIDED, UNLISTED
-from selector.drift.saying import CAPABILITIES, Pair, name_of, place_of
+from selector.drift.saying import CAPABILITIES, Pair, called, name_of, place_of
 from selector.manifest import Manifest
 from selector.values import Finding, Position, Severity
 
@@ -65,7 +65,7 @@ def _registry(manifest: Manifest, reading: EngineReading) -> Iterator[Finding]:
         if (known := named.get(entry.name)) is None:
             yield GONE.finding(
                 entry.position,
-                f"{entry.name} is not in the registry of {reading.engine} {reading.version}",
+                f"{entry.name} is not in the registry of {called(reading)}",
                 "remove the entry, or name the backend as the registry does",
             )
         elif known.cls is None:

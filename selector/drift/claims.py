@@ -13,6 +13,7 @@ from selector.drift.saying import (
     Machine,
     Pair,
     answer_on,
+    called,
     listed,
     on_words,
     source_of,
@@ -23,7 +24,7 @@ from selector.drift.saying import (
 )
 from selector.fields import parse_capability
 from selector.manifest import Manifest
-from selector.values import Finding, Severity
+from selector.values import Finding, Position, Severity
 
 __all__ = ["compare_claims"]
 
@@ -69,10 +70,24 @@ def compare_claims(
         pairs: the entries of that manifest, and the backends that they describe.
     """
     machines = {one: Machine(manifest, reading.platform, one) for one in reading.capabilities}
+    yield from _unsaid(manifest, reading, pairs)
     for pair in pairs:
         yield from _kinds(pair)
         yield from _open_ended(pair, machines)
         yield from _fields(pair, machines)
+
+
+def _unsaid(manifest: Manifest, reading: EngineReading, pairs: list[Pair]) -> Iterator[Finding]:
+    """Fields of which no class says anything: an older engine does not know them."""
+    known = {name for pair in pairs if pair.backend.cls for name in pair.backend.cls.attributes}
+    names = {**KINDS, **VALUES, **{field: name for field, (name, _) in FEATURES.items()}}
+    unsaid = [
+        f for f, name in names.items() if f in manifest.vocabulary.fields and name not in known
+    ]
+    if pairs and unsaid:
+        words = f"no class of {called(reading)} speaks of {', '.join(unsaid)}"
+        at = Position(manifest.ref.file, 1, 1)
+        yield UNDECIDED.finding(at, f"{words}: not compared")
 
 
 def _kinds(pair: Pair) -> Iterator[Finding]:

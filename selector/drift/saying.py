@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from selector.devices import known_capabilities
 from selector.domains import Value
-from selector.drift.reading import Answer, Attribute, Backend
+from selector.drift.reading import Answer, Attribute, Backend, EngineReading
 from selector.fields import UNSET, parse_capability
 from selector.manifest import Entry, Manifest
 from selector.rules import Answer as Holds
@@ -21,6 +21,7 @@ __all__ = [
     "Machine",
     "Pair",
     "answer_on",
+    "called",
     "listed",
     "name_of",
     "on_words",
@@ -153,6 +154,11 @@ def why_open(attribute: Attribute, capabilities: Sequence[str]) -> str:
             expression = shorten(found.expression, 100, placeholder="…")
             return f"{place_of(found.at)}: {expression} {found.why}"
     return ""
+
+
+def called(reading: EngineReading) -> str:
+    """The engine and its version, where the source states one."""
+    return f"{reading.engine} {reading.version}".rstrip()
 
 
 def name_of(path: str) -> str:

@@ -91,6 +91,8 @@ def _quoted(example: str) -> Iterator[Line]:
 def _switching_off(rule: Rule) -> str:
     if rule.code.startswith("CAP0"):
         return "It cannot be switched off: without it corrected there is no manifest."
+    if rule.code.startswith("DRF"):
+        return "No comment switches it off: change the manifest, or the code."
     return f"To switch it off, say why on its line: # attnsel: ignore[{rule.code}] why"
 
 

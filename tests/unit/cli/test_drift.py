@@ -11,9 +11,11 @@ from typing import Any
 import jsonschema
 import pytest
 
+from selector.drift.rules import RULES
 from selector.resources import resource
 
 SNIPPETS = Path(__file__).parents[1] / "drift" / "snippets"
+PAGE = Path(__file__).parents[3] / "docs" / "drift-findings.md"
 STATES_IT = "    supports_dense_mha_prefill = False\n"
 
 
@@ -91,3 +93,12 @@ def test_what_cannot_be_read_is_wrong_use(run: Any, manifest: Path, tmp_path: Pa
     ran = run("drift", "--manifest", manifest, "--source", tmp_path, "--engine", "nope")
     assert (ran.code, "--engine takes vllm" in ran.complaint) == (2, True)
     assert run("drift", "--manifest", manifest).code == 2
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
+def test_each_finding_is_explained(run: Any, rule: Any) -> None:
+    ran = run("rule", rule.code.lower())
+    assert ran.code == 0
+    assert ran.out.startswith(f"{rule.code} {rule.name} · {rule.severity}")
+    assert "ignore[" not in ran.out
+    assert f"| `{rule.code}` | {rule.name} |" in PAGE.read_text(encoding="utf-8")

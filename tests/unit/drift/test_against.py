@@ -179,7 +179,7 @@ def test_what_a_backend_is_called_for_is_compared(drift) -> None:
 
 
 def test_what_depends_on_more_than_the_code_is_not_decided_and_never_a_pass(drift) -> None:
-    (found,) = of(drift(), "DRF007", "mm_prefix")
+    (found,) = of(drift(), "DRF007", "FLASH mm_prefix")
     assert found.severity is Severity.NOTE
     assert "vllm/v1/attention/flash.py:" in found.message
     assert "other_package" in found.message
@@ -189,7 +189,7 @@ def test_what_depends_on_more_than_the_device_in_the_manifest_is_not_decided(dri
     cases = "{cases: [{when: {batch_invariant: true}, allow: [64]}, {allow: [64, 128, 256]}]}"
     found = drift(("[64, 128, 256]", cases))
     assert of(found, "DRF001") == []
-    (open_,) = of(found, "DRF007", "head_size")
+    (open_,) = of(found, "DRF007", "FLASH head_size")
     assert "head_size 128, 256" in open_.message
     assert "the manifest lets it depend on what is not known here" in open_.message
 
@@ -242,3 +242,11 @@ def test_a_feature_that_a_constructor_refuses_is_an_error_where_the_manifest_acc
     kinds = "      kv_cache_dtype: [fp8_ds_mla]\n"
     found = of(drift((kinds, f"{kinds}      alibi: any\n")), "DRF006", "alibi")
     assert [one.severity for one in found] == [Severity.ERROR]
+
+
+def test_fields_of_which_no_class_speaks_are_told_once(drift) -> None:
+    (found,) = of(drift(), "DRF007", "speaks of")
+    assert (found.file, found.line, found.severity) == ("m.yaml", 1, Severity.NOTE)
+    assert found.message.startswith("no class of vllm speaks of mla, sparse, ")
+    assert " rswa," in found.message
+    assert " sink" not in found.message
