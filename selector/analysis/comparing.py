@@ -61,14 +61,14 @@ class Limits(msgspec.Struct, frozen=True):
     """How much is looked at.
 
     Attributes:
-        nodes: places of diagrams in all; kinds of questions beyond are drawn from.
+        steps: what diagrams may take in all; kinds of questions beyond are drawn from.
         work: steps that are spent on cutting regions; beyond, they stay as they are.
         boxes: regions of one change in one kind of question.
         draws: questions that are drawn where they cannot be counted.
         layers: layers that are drawn where paths cannot be counted.
     """
 
-    nodes: int = 400_000
+    steps: int = 2_000_000
     work: int = 6_000_000
     boxes: int = 12
     draws: int = 20_000
@@ -237,7 +237,7 @@ class _Comparer:
         whens = [when for whens in told for when in whens]
         self.space = Space((old, new), whens, [plan.rules for plan in self._plans])
         self.limits = limits
-        self._left = limits.nodes
+        self._left = limits.steps
         self._kinds = [*self.space.kinds()]
         self._share = limits.work // max(1, len(self._kinds))
         self._cuts: Cuts[Change] = Cuts(self.space, self.space.classes, limits.boxes, self._share)
@@ -250,12 +250,12 @@ class _Comparer:
         beyond = []
         for kind in self._kinds:
             try:
-                diagram = Diagram.of(self.space, kind, self._decide, self._left)
+                diagram = Diagram.of(self.space, kind, self._decide, self._left // 2)
             except OverBudgetError:
-                self._left //= 2  # another kind may be smaller
+                self._left -= self._left // 2  # another kind may be smaller
                 beyond.append(kind)
                 continue
-            self._left -= diagram.nodes
+            self._left -= diagram.work
             self._count(kind, Net(diagram, self._label), diagram.factor)
         totals = dict(self._cuts.totals.most_common())
         regions = [r for change in totals for r in self._cuts.regions(change, change)]
@@ -323,9 +323,9 @@ class _Comparer:
                 if not counted.can_differ(backends, place[0]):
                     continue
                 try:
-                    self._left -= counted.count(backends, place[0], self._left)
+                    self._left -= counted.count(backends, place[0], self._left // 2)
                 except OverBudgetError:
-                    self._left //= 2
+                    self._left -= self._left // 2
                     left.setdefault((backends, _MANY), []).append(place)
                 except InexactError as error:
                     left.setdefault((backends, str(error)), []).append(place)

@@ -14,9 +14,10 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
+from selector.analysis.sides import Sides
 from selector.analysis.space import KindOf, Space, representative
 from selector.domains import Domain
-from selector.plan.kind import Derived, Kind
+from selector.plan.kind import Kind
 from selector.values import Phase
 
 __all__ = [
@@ -40,12 +41,15 @@ Outcome = tuple[Decision | None, ...]
 Decide = Callable[[int, Kind, int], Decision | None]
 """Manifest, kind and settled mask → the decision."""
 
+_BITS = 512
+"""So many bits of a state take about as long as all else that is done at a place."""
+
 End = Callable[[tuple[int, ...]], Outcome | None]
 """The last state of each walk → the outcome; ``None``: it is none that matters."""
 
 
 class OverBudgetError(Exception):
-    """There are more nodes than may be looked at."""
+    """There is more to look at than may be."""
 
 
 class Level(NamedTuple):
@@ -77,10 +81,16 @@ class Walk:
         order: the fields.
         needed: flags without which a state is of no interest: it ends there.
         unsure: flags of entries that may yet be refused by something that no mask holds.
+        sides: tells which classes lie in which sets, where that is known.
     """
 
     def __init__(
-        self, kind: Kind, order: Sequence[Level], needed: int = 0, unsure: int = 0
+        self,
+        kind: Kind,
+        order: Sequence[Level],
+        needed: int = 0,
+        unsure: int = 0,
+        sides: Sides | None = None,
     ) -> None:
         self.kind = kind
         self.order = order
@@ -101,9 +111,15 @@ class Walk:
         self._open = [
             [d for d in kind.derived if places[d.name] > index] for index in range(len(order))
         ]
+        self._open_bits = [sum(d.bits for d in several) for several in self._open]
+        self._firsts: dict[tuple[int, int], int] = {}
         self._dead: dict[int, int] = {}
+        self._cuts: dict[tuple[int, int, int], int] = {}
         self._lists: dict[tuple[int, int], int] = {}
-        self._steps = [self._masks(level) for level in order]
+        self._steps = [
+            sides.masks(kind, level.name) if sides and level.classes else self._masks(level)
+            for level in order
+        ]
 
     def _bits(self, name: str) -> int:
         masks = self.kind.masks.get(name)
@@ -120,17 +136,23 @@ class Walk:
         derived = self._derived.get(self.order[index].name)
         if derived is not None:
             low = mask & derived.bits
-            return (self._settle(index, mask & derived.follows[low & -low]),)
+            return (self._settle(index, mask, mask & derived.follows[low & -low]),)
         steps = self._steps[index]
         found: dict[int, int | None] = {}
         for step in steps:
             joined = mask & step
             if joined not in found:
-                found[joined] = self._settle(index, joined)
+                found[joined] = self._settle(index, mask, joined)
         return [found[mask & step] for step in steps]
 
-    def _settle(self, index: int, mask: int) -> int | None:
-        """Forgets what can make no difference any more."""
+    def _settle(self, index: int, before: int, mask: int) -> int | None:
+        """Forgets what can make no difference any more.
+
+        Args:
+            index: the level that was looked at.
+            before: the state that led here.
+            mask: what the level's class leaves of it.
+        """
         kind, sure = self.kind, ~self._pending[index]
         if mask & kind.impossible & sure:
             return None
@@ -140,13 +162,9 @@ class Walk:
         mask &= self._holding_lists(index, mask)
         if self._needed & ~mask:
             return None
-        dead = kind.flags & ~mask
-        gone = self._dead.get(dead)
-        if gone is None:
-            gone = self._dead[dead] = ~sum(t for f, t in kind.terms_of.items() if dead & f)
-        mask &= gone & ~self._spent[index]
-        for derived in self._open[index]:
-            mask = _first_sure(mask, derived, sure)
+        mask &= self._without(before & kind.flags & ~mask) & ~self._spent[index]
+        if self._open[index]:
+            mask &= self._first_rules(index, mask)
         return self._dominated(mask, sure)
 
     def _holding_lists(self, index: int, mask: int) -> int:
@@ -176,48 +194,61 @@ class Walk:
         joint = mask & kind.joint
         if joint and joint & ~sure:
             return mask
+        open_ = ((mask & kind.terms) + kind.carry) & kind.flags  # a term may yet refuse these
+        alive = mask & kind.flags & sure & ~open_
+        if not alive:
+            return mask
         choices = kind.choices(mask)
         if not choices.shared:
             for order in (choices.prefill, choices.decode):
-                mask = self._cut(mask, sure, order.order)
+                mask &= self._kept(order.order, alive)
         elif choices.same:
-            mask = self._cut(mask, sure, choices.decode.order, choices.prefill.flag_of)
+            mask &= self._kept(choices.decode.order, alive, choices.prefill.flag_of)
         return mask
 
-    def _cut(
+    def _kept(
         self,
-        mask: int,
-        sure: int,
         order: Sequence[tuple[int, str]],
+        alive: int,
         partners: Mapping[str, int] | None = None,
     ) -> int:
-        """Takes out what stands behind the first entry that is sure, alone or with its partner."""
-        kind = self.kind
-        cut = False
-        for flag, name in order:
-            both = flag | (partners.get(name, 0) if partners is not None else 0)
-            if cut:
-                gone = both
-                for one in (flag, both ^ flag):
-                    gone |= kind.terms_of.get(one, 0)
-                mask &= ~gone
-            elif mask & both == both and (partners is None or both != flag):
-                open_ = both & ~sure
-                for one in (flag, both ^ flag):
-                    open_ |= kind.terms_of.get(one, 0) & mask
-                cut = not open_
-        return mask
+        """All but what stands behind the first entry that is sure, alone or with its partner."""
+        key = (id(order), id(partners), alive)  # a kind keeps its orders
+        found = self._cuts.get(key)
+        if found is None:
+            gone, cut = 0, False
+            for flag, name in order:
+                other = flag if partners is None else partners.get(name, 0)
+                if cut:
+                    gone |= flag | other
+                elif alive & flag and alive & other:
+                    cut = True
+            found = self._cuts[key] = ~gone & self._without(gone)
+        return found
 
+    def _without(self, dead: int) -> int:
+        """All but the terms of entries that are refused."""
+        kept = self._dead.get(dead)
+        if kept is None:
+            gone, left = 0, dead
+            while left:
+                low = left & -left
+                gone |= self.kind.terms_of[low]
+                left ^= low
+            kept = self._dead[dead] = ~gone
+        return kept
 
-def _first_sure(mask: int, derived: Derived, sure: int) -> int:
-    """Takes out the rules of a derived value behind one that holds."""
-    left = mask & derived.bits
-    while left:
-        low = left & -left
-        left ^= low
-        if low & sure:
-            return mask & ~left
-    return mask
+    def _first_rules(self, index: int, mask: int) -> int:
+        """All but the rules of derived values behind one that holds."""
+        key = (index, mask & self._open_bits[index])
+        kept = self._firsts.get(key)
+        if kept is None:
+            gone, sure = 0, ~self._pending[index]
+            for derived in self._open[index]:
+                held = key[1] & derived.bits & sure
+                gone |= key[1] & derived.bits & ~(((held & -held) << 1) - 1) if held else 0
+            kept = self._firsts[key] = ~gone
+        return kept
 
 
 class Node(msgspec.Struct, frozen=True, eq=False):
@@ -238,7 +269,7 @@ class Diagram:
         kind: the questions.
         order: the fields, in the order in which they are looked at.
         root: the first node, or the only outcome; ``None`` when no such layer can be.
-        nodes: how many different nodes there are.
+        work: how many steps it took: a place of a large kind is several.
         factor: how many combinations of classes of other fields each path stands for.
     """
 
@@ -256,11 +287,13 @@ class Diagram:
         self.factor = factor
         self._walks = walks
         self._end = end
-        self._budget = budget
+        bits = sum(walk.start.bit_length() for walk in walks)
+        self._each = 1 + bits // _BITS
+        self._most = (budget - bits) // self._each
         self._memo: dict[tuple[int, tuple[int, ...]], Node | Outcome | None] = {}
         self._same: dict[tuple[object, ...], Node] = {}
         self.root = self._from(0, tuple(walk.start for walk in self._walks))
-        self.nodes = len(self._same)
+        self.work = bits + self._each * len(self._memo)
         self._memo.clear()
         self._same.clear()
 
@@ -269,10 +302,10 @@ class Diagram:
         """The decisions of one or more manifests for all questions of one kind.
 
         Raises:
-            OverBudgetError: there are more nodes than the budget.
+            OverBudgetError: it would take more steps than the budget.
         """
         order = order_of(space.classes, kind.kinds)
-        walks = [Walk(one, order) for one in kind.kinds]
+        walks = [Walk(one, order, sides=space.sides) for one in kind.kinds]
         looked = {*(level.name for level in order), *kind.classes}
         factor = prod(len(c) for name, c in space.classes.items() if name not in looked)
 
@@ -287,7 +320,7 @@ class Diagram:
         key = (index, masks)
         if key in self._memo:
             return self._memo[key]
-        if len(self._memo) >= self._budget:
+        if len(self._memo) >= self._most:
             raise OverBudgetError
         steps = [walk.next(index, mask) for walk, mask in zip(self._walks, masks, strict=True)]
         widest = max(map(len, steps))

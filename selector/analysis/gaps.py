@@ -189,7 +189,7 @@ def find_gaps(manifest: Manifest, budget: int = BUDGET) -> Gaps:
     overlaps: list[Overlap] = []
     for entry in manifest.entries.values():
         for phase, rivals in rivals_of(survey, entry).items():
-            if not totals.ever(entry.name, phase):
+            if not totals.ever(entry.name, phase) and not rivals.chosen:
                 named = is_named(manifest, entry.name, phase)
                 idle.append(Idle(entry.name, entry.position, phase, named, rivals))
             overlaps += (
@@ -253,7 +253,7 @@ def _rivals(survey: Survey, name: str, region: Region) -> tuple[Rivals, Rivals]:
 
     totals: tuple[Counter[_Seen], Counter[_Seen]] = (Counter(), Counter())
     drawn = False
-    for part in survey.parts(region, choose):
+    for part in survey.few_parts(region, choose):
         drawn = drawn or bool(part.drawn)
         for (decision,), number in part.total.items():
             found: tuple[str | None, ...] = decision or (None,) * 4

@@ -28,13 +28,13 @@ class Grower:
         budget: how many places may be looked at in all.
 
     Attributes:
-        nodes: how many different places there were.
+        work: how many steps it took.
     """
 
     def __init__(self, kind: KindOf, order: Sequence[Level], budget: int) -> None:
         self.kind = kind
         self.order = order
-        self.nodes = 0
+        self.work = 0
         self._budget = budget
 
     def net(
@@ -59,7 +59,7 @@ class Grower:
         looked = {name for one in kinds for name in one.masks}
         order = [level for level in self.order if level.name in looked]
         flags = zip(kinds, needed or nothing, unsure or nothing, strict=True)
-        return self.grown(order, [Walk(one, order, *own) for one, *own in flags], end)
+        return self.grown(order, [Walk(one, order, some, open_) for one, some, open_ in flags], end)
 
     def joined(self, nets: Sequence[Net], end: Callable[..., Hashable]) -> Net:
         """Where questions end in several nets at once.
@@ -92,9 +92,9 @@ class Grower:
             called = end(states)
             return None if called is None else (called,)
 
-        if self.nodes >= self._budget:
+        if self.work >= self._budget:
             raise OverBudgetError
-        left = self._budget - self.nodes
+        left = self._budget - self.work
         diagram = Diagram(self.kind, order, walks, outcome, left)  # type: ignore[arg-type]
-        self.nodes += diagram.nodes
+        self.work += diagram.work
         return Net(diagram, lambda outcome: outcome[0])

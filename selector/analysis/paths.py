@@ -193,13 +193,13 @@ class Paths:
         return not same_dense((rules[0], rules[1]), known)
 
     def count(self, pair: Pair, kind: KindOf, budget: int) -> int:
-        """Counts the questions of a kind; gives how many places were looked at.
+        """Counts the questions of a kind; gives how many steps it took.
 
         Raises:
             InexactError: they cannot be counted by classes.
             OverBudgetError: there are more places than the budget.
         """
-        net, factor, nodes = self._net(pair, kind, budget)
+        net, factor, work = self._net(pair, kind, budget)
         totals = net.totals()
         number = factor * sum(totals.values())
         self.able += number
@@ -208,13 +208,13 @@ class Paths:
             turn: count for turn, count in totals.items() if isinstance(turn, tuple) and count
         }
         self._cuts.add(kind, net, changes, factor)
-        return nodes
+        return work
 
     def _net(self, pair: Pair, kind: KindOf, budget: int) -> tuple[Net, int, int]:
         """Where questions that keep their backends end.
 
         Returns:
-            The net, for how many questions each of it stands, and the places looked at.
+            The net, for how many questions each of it stands, and the steps it took.
         """
         tails, lengths = self._tails[pair], self._lengths
         if isinstance(tails, InexactError):
@@ -244,7 +244,7 @@ class Paths:
         net = grower.joined([turns, chosen, lengths], lambda turn, *_: turn)
         looked = {*(level.name for level in order), *kind.classes}
         factor = prod(len(c) for name, c in self._classes.items() if name not in looked)
-        return net, factor, grower.nodes
+        return net, factor, grower.work
 
     # -- what was found ---------------------------------------------------------------------------
 

@@ -293,6 +293,8 @@ class _Prover:
                 continue
             if phases:
                 rivals = rivals_of(self.survey, entry)
+                if any(rivals[phase].chosen for phase in phases):
+                    continue  # seen where more was drawn
                 for phase in phases:
                     yield Hidden(entry.name, phase, rivals[phase], entry.name in said)
 
@@ -322,7 +324,7 @@ class _Prover:
         """A question that a hidden backend would run, and for which another one is chosen."""
         for one in hidden:
             region = accepted_by(self.survey, self.manifest.entries[one.backend], one.phase)
-            for part in self.survey.parts(region):
+            for part in self.survey.few_parts(region):
                 classes = part.one(lambda outcome: outcome is not None)
                 shows = partial(is_eligible, backend=one.backend, phase=one.phase)
                 example = self.example(classes, shows) if classes is not None else None

@@ -21,6 +21,7 @@ import msgspec
 
 from selector.analysis.excluding import excluded
 from selector.analysis.holding import classes_of, groups_of, impossible_in, representative
+from selector.analysis.sides import Sides
 from selector.devices import known_capabilities
 from selector.domains import Domain, Value
 from selector.fields import ABSENT, parse_capability
@@ -96,6 +97,7 @@ class Space:
         }
         for name in KIND_FIELDS:
             self.classes.setdefault(name, (self.universe(name),))
+        self.sides = Sides(self.classes)
         first, *others = self.rules
         never = {tuple(sorted(term.items())): term for term in self._excluded()}
         impossible = (*first.impossible, *never.values())

@@ -11,7 +11,8 @@ import msgspec
 
 from selector.analysis.counting import Counts
 from selector.analysis.diagram import Decision, Diagram, Outcome, OverBudgetError, order_of
-from selector.analysis.space import KindOf, Space, representative
+from selector.analysis.leaving import left_of
+from selector.analysis.space import KindOf, Space
 from selector.domains import Domain
 from selector.manifest import Manifest
 from selector.plan.agreeing import agreement
@@ -21,11 +22,17 @@ from selector.rules import When
 
 __all__ = ["BUDGET", "Part", "Region", "Survey"]
 
-BUDGET = 250_000
-"""Places of diagrams that are looked at in all, before questions are drawn instead."""
+BUDGET = 2_000_000
+"""Steps that are taken in all, before questions are drawn instead: 30 s on a slow core."""
 
-_SAMPLES = 1_000
-"""Questions that are drawn of each kind beyond the budget."""
+_SAMPLES, _FEWEST = 1_000, 100
+"""Questions that are drawn of each kind beyond the budget, at first and at last."""
+
+_MOST_DRAWN = 100_000
+"""Questions that are drawn in all, before so few are drawn of each kind."""
+
+_FEW_KINDS = 2
+"""Kinds of a small region that are drawn from once the budget is spent."""
 
 Choose = Callable[[Kind, int], tuple[str | None, ...]]
 """Kind and settled mask → what is chosen: the prefill and the decode backend, or more of them.
@@ -98,6 +105,8 @@ class Survey:
         self.space = Space((manifest,), whens)
         self.terms = self.space.terms
         self.left = budget
+        self._enough = budget // 64
+        self._drawn = _MOST_DRAWN
         self._agree = agreement(manifest)
 
     def chosen(self, kind: Kind, mask: int) -> Decision:
@@ -110,16 +119,34 @@ class Survey:
 
     def parts(self, region: Region, choose: Choose | None = None) -> Iterator[Part]:
         """Yields every kind of question that has some in the region."""
+        for kind, space in self._kinds(region):
+            part = self._part(space, kind, region, choose or self.chosen)
+            if part.total or part.drawn:
+                yield part
+
+    def few_parts(self, region: Region, choose: Choose | None = None) -> Iterator[Part]:
+        """Yields the same; a few of them only, once the budget is spent."""
+        for number, part in enumerate(self.parts(region, choose)):
+            yield part
+            if number + 1 >= _FEW_KINDS and self._is_spent:
+                return
+
+    @property
+    def _is_spent(self) -> bool:
+        return self.left <= self._enough
+
+    def _kinds(self, region: Region) -> Iterator[tuple[KindOf, Space]]:
+        """Yields the kinds of questions in a region, and the space that is left of it."""
         space = copy(self.space)
         (rules,) = space.rules
-        outside = (*rules.impossible, *region.shut_out)
-        space.rules = (msgspec.structs.replace(rules, impossible=outside),)
+        shut_out = region.shut_out
+        outside = (*rules.impossible, *shut_out)
+        left = left_of(rules, shut_out, self.space.sides)
+        space.rules = (msgspec.structs.replace(left, impossible=outside),)
         known = region.known
         for kind in space.kinds({name: known[name] for name in KIND_FIELDS if name in known}):
             if not _never(kind.kinds[0]):
-                part = self._part(space, kind, region, choose or self.chosen)
-                if part.total or part.drawn:
-                    yield part
+                yield kind, space
 
     def _part(self, space: Space, kind: KindOf, region: Region, choose: Choose) -> Part:
         def decide(_: int, kind: Kind, mask: int) -> Decision | None:
@@ -128,16 +155,19 @@ class Survey:
             except UndecidedError:
                 return None
 
-        if self.left > 0:
+        if not self._is_spent:
             try:
-                counts = Counts(Diagram.of(space, kind, decide, self.left))
+                counts = Counts(Diagram.of(space, kind, decide, self.left // 2))
             except OverBudgetError:
-                self.left //= 2  # another kind may be smaller
+                self.left -= self.left // 2  # another kind may be smaller
             else:
-                self.left -= counts.diagram.nodes
+                self.left -= counts.diagram.work
                 total = {o: n for o, n in counts.total.items() if o is not None and n}
                 return Part(kind, total, counts.one)
-        return _sampled(space, kind, region, choose)
+        number = max(_FEWEST, min(_SAMPLES, self._drawn // 20))
+        self._drawn -= number
+        self.left -= kind.kinds[0].everything.bit_length()
+        return _sampled(space, kind, region, choose, number)
 
 
 def _never(kind: Kind) -> bool:
@@ -148,20 +178,21 @@ def _never(kind: Kind) -> bool:
     return bool(kind.impossible & ~looked_at)
 
 
-def _sampled(space: Space, kind: KindOf, region: Region, choose: Choose) -> Part:
+def _sampled(space: Space, kind: KindOf, region: Region, choose: Choose, number: int) -> Part:
     """What is chosen for questions drawn from a kind."""
     (rules,) = kind.kinds
     drawn = random.Random(0)
     levels = []
     for level in order_of(space.classes, kind.kinds):
+        if not level.classes:
+            continue
         inside = region.known.get(level.name)
-        classes = [c for c in level.classes if inside is None or not (c & inside).is_empty()]
-        if classes:
-            masks = rules.masks[level.name]
-            levels.append((level.name, [(c, masks[representative(c)]) for c in classes]))
+        both = zip(level.classes, space.sides.masks(rules, level.name), strict=True)
+        able = [(c, m) for c, m in both if inside is None or not (c & inside).is_empty()]
+        levels.append((level.name, able))
     total: Counter[Outcome] = Counter()
     seen: dict[Outcome, dict[str, Domain]] = {}
-    for _ in range(_SAMPLES):
+    for _ in range(number):
         mask, classes_of = rules.everything, dict(kind.classes)
         for name, choices in levels:
             classes_of[name], bits = choices[int(drawn.random() * len(choices))]

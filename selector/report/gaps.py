@@ -138,6 +138,8 @@ def _why(idle: Idle) -> str:
 
 def rivals_words(rivals: Rivals) -> str:
     """What is chosen for the questions that an entry accepts."""
+    if not rivals.accepted and rivals.drawn:
+        return "none of the questions that were drawn is one that it accepts"
     if not rivals.accepted:
         return "it accepts nothing that can exist: its own rules, or those of `space`, exclude it"
     if len(rivals.before) == 1 and not sum(rivals.aside.values()):

@@ -96,3 +96,31 @@ def _entry(random: Random, name: str, constraints: int) -> dict[str, Any]:
             for i in range(constraints)
         ]
     return entry
+
+
+def tangled(entries: int, derived: int) -> str:
+    """A manifest's text whose entries look at values that are derived from one another."""
+    random = Random(5)
+    tree = yaml.safe_load(drawn(5, entries, 0))
+    names: list[str] = []
+    tree["derive"] = {}
+    for number in range(derived):
+        when: dict[str, object] = {"head_size": {"min": random.randrange(32, 256, 8)}}
+        when["num_heads"] = {"min": random.choice([1, 8, 16, 32, 64, 128])}
+        if names:
+            when[random.choice(names)] = random.choice([1, 2, 3])
+        rest = {"dtype": ["float16"], "gqa_group": {"max": random.randrange(1, 16)}}
+        rules = [{"when": when, "value": 1}, {"when": rest, "value": 2}, {"value": 3}]
+        names.append(f"d{number}")
+        tree["derive"][names[-1]] = {"first_match": rules}
+    for entry in tree["backends"]:
+        sizes = {"min": random.randrange(16, 128, 8), "max": random.randrange(128, 512, 8)}
+        entry["accepts"]["head_size"] = sizes
+        entry["constraints"] = [
+            {
+                "when": {random.choice(names): random.choice([1, 2, 3]), "num_heads": {"max": 16}},
+                "code": "NEVER",
+                "reason": "Drawn.",
+            }
+        ]
+    return yaml.safe_dump(tree, sort_keys=False)

@@ -149,7 +149,7 @@ def test_values_that_only_one_knows_are_left_out_and_named() -> None:
 
 def test_beyond_the_limit_questions_are_drawn_and_nothing_is_ruled_out() -> None:
     new = changed(("Decode only.", "For decodes."))
-    found = compare(OLD, new, Limits(nodes=10, draws=2_000))
+    found = compare(OLD, new, Limits(steps=10, draws=2_000))
     assert not found.totals
     (drawn_,) = found.drawn
     assert drawn_.seen == 0
@@ -161,7 +161,7 @@ def test_what_is_drawn_shows_changes_that_hold() -> None:
     old = Selector.loads(drawn(1, 6, 4)).manifest
     new = Selector.loads(drawn(1, 6, 4, changes=6)).manifest
     exact = compare(old, new)
-    found = compare(old, new, Limits(nodes=10, draws=60_000))
+    found = compare(old, new, Limits(steps=10, draws=60_000))
     (one,) = found.drawn
     assert one.seen > 0
     assert set(one.changes) <= set(exact.totals)
