@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from selector.drift.claims import compare_claims
 from selector.drift.reading import Attribute, Backend, ClassReading, EngineReading
 from selector.drift.refusals import compare_constructors
-from selector.drift.rules import DENSE, GONE, UNDECIDED, UNLISTED
-from selector.drift.saying import CAPABILITIES, Pair, called, name_of, place_of
+from selector.drift.rules import CLAIM, DENSE, GONE, UNDECIDED, UNLISTED
+from selector.drift.saying import CAPABILITIES, Pair, called, name_of, place_of, source_of
 from selector.manifest import Manifest
 from selector.values import Finding, Position, Severity
 
@@ -105,22 +105,42 @@ def _foreign(backend: Backend) -> str:
 def _dense_prefill(pair: Pair) -> Iterator[Finding]:
     entry, backend = pair
     impl = backend.impl
+    if not entry.sparse and not _is_sparse(backend):
+        return
     at = entry.dense_prefill_at or entry.position
     if impl is None:
-        if entry.sparse:
-            why = backend.impl_problem or "no implementation is named"
-            yield UNDECIDED.finding(at, f"{entry.name} dense_prefill: {why}")
+        why = backend.impl_problem or "no implementation is named"
+        yield UNDECIDED.finding(at, f"{entry.name} dense_prefill: {why}")
         return
     stated = impl.attributes.get(DENSE_PREFILL)
-    if not _is_sparse(backend) or stated is None:
-        return
-    if not stated.known:
-        yield UNDECIDED.finding(
-            at, f"{entry.name} dense_prefill: {name_of(impl.path)} says what is not known from code"
-        )
-        return
-    if stated.defined_in != impl.path and _says(stated, True):
+    if stated is None or not (_says(stated, True) or _says(stated, False)):
+        why = "is not known from the code alone" if stated else "is said by no class"
+        words = f"{DENSE_PREFILL} of {name_of(impl.path)} ({place_of(impl.at)}) {why}"
+        yield UNDECIDED.finding(at, f"{entry.name} dense_prefill: {words}")
+    elif stated.defined_in != impl.path and _says(stated, True):
         yield _inherited(pair, stated, at)
+    elif not _says(_attribute(backend, "is_mla"), False):
+        yield from _stated(pair, stated, at)
+
+
+def _stated(pair: Pair, stated: Attribute, at: Position) -> Iterator[Finding]:
+    """What the implementation itself says, or a base that says there is none."""
+    entry, impl = pair.entry, pair.backend.impl
+    assert impl is not None
+    claim = entry.claimed.dense_prefill if entry.claimed is not None else None
+    said = entry.dense_prefill if claim is None else claim
+    if said is None or _says(stated, said):
+        return
+    words = (
+        f"{entry.name} dense_prefill: the manifest says {str(said).lower()}, "
+        f"and {source_of(stated)} says {not said}"
+    )
+    if set_at := [one for one in impl.assigned if one.name == DENSE_PREFILL]:
+        place = place_of(set_at[0].at)
+        words += f"; a constructor sets {set_at[0].expression} at times ({place})"
+        yield UNDECIDED.finding(at, words)
+    else:
+        yield CLAIM.finding(at, words)
 
 
 def _inherited(pair: Pair, stated: Attribute, at: Position) -> Finding:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from selector.drift.reading import Attribute, Backend, EngineReading
@@ -72,7 +72,7 @@ def compare_claims(
     machines = {one: Machine(manifest, reading.platform, one) for one in reading.capabilities}
     yield from _unsaid(manifest, reading, pairs)
     for pair in pairs:
-        yield from _kinds(pair)
+        yield from _kinds(pair, reading.capabilities)
         yield from _open_ended(pair, machines)
         yield from _fields(pair, machines)
 
@@ -90,23 +90,19 @@ def _unsaid(manifest: Manifest, reading: EngineReading, pairs: list[Pair]) -> It
         yield UNDECIDED.finding(at, f"{words}: not compared")
 
 
-def _kinds(pair: Pair) -> Iterator[Finding]:
+def _kinds(pair: Pair, capabilities: Sequence[str]) -> Iterator[Finding]:
     """Whether it is MLA, and whether it is sparse."""
     for field, name in KINDS.items():
         if (attribute := _attribute(pair.backend, name)) is None:
             continue
-        stated = getattr(pair.entry, field)
-        for answer in attribute.answers().values():
-            at = stated_at(pair.entry, field)
-            if not isinstance(answer.value, bool) or not answer.known:
-                why = why_open(attribute, [*attribute.answers()])
-                yield UNDECIDED.finding(at, f"{pair.entry.name} {field}: {why}")
-            elif answer.value is not stated:
-                said = f"the manifest says {str(stated).lower()}, and {source_of(attribute)} says"
-                yield CLAIM.finding(at, f"{pair.entry.name} {field}: {said} {answer.value}")
-            else:
-                continue
-            break
+        stated, at = getattr(pair.entry, field), stated_at(pair.entry, field)
+        said = {_feature(attribute, one) for one in capabilities}
+        if said == {not stated}:
+            words = f"the manifest says {str(stated).lower()}, and {source_of(attribute)} says"
+            yield CLAIM.finding(at, f"{pair.entry.name} {field}: {words} {not stated}")
+        elif said != {stated}:
+            why = why_open(attribute, capabilities) or "depends on the architecture"
+            yield UNDECIDED.finding(at, f"{pair.entry.name} {field}: {why}")
 
 
 def _open_ended(pair: Pair, machines: Machines) -> Iterator[Finding]:

@@ -250,3 +250,21 @@ def test_fields_of_which_no_class_speaks_are_told_once(drift) -> None:
     assert found.message.startswith("no class of vllm speaks of mla, sparse, ")
     assert " rswa," in found.message
     assert " sink" not in found.message
+
+
+def test_a_dense_prefill_that_the_implementation_itself_states_is_compared(drift) -> None:
+    (found,) = of(drift(sparse=(STATES_IT, STATES_IT.replace("False", "True"))), "DRF001")
+    assert "the manifest says false, and SparseSM120Impl.supports_dense" in found.message
+    assert found.line == line_of("dense_prefill: false")
+    older = MANIFEST.replace("[12.x]", "[10.x]")
+    older = older.replace("dense_prefill: false", "dense_prefill: true")
+    (found,) = of(drift((MANIFEST, older)), "DRF001")
+    assert "the manifest says true, and SparseSM120Impl.supports_dense" in found.message
+
+
+def test_a_dense_prefill_that_depends_on_more_is_not_decided(drift) -> None:
+    open_ = "    supports_dense_mha_prefill = __import__('other').yes\n"
+    found = drift(sparse=(STATES_IT, open_))
+    assert of(found, "DRF002") == of(found, "DRF001") == []
+    (note,) = of(found, "DRF007", "supports_dense_mha_prefill")
+    assert "SparseSM120Impl (vllm/v1/attention/sparse.py:" in note.message
