@@ -227,8 +227,6 @@ def _bindings(statement: ast.stmt, guards: tuple[Guard, ...]) -> Iterator[Bindin
                 yield from _targets(target, statement, guards)
         case ast.AnnAssign(value=ast.expr(), target=ast.Name(id=name)):
             yield Binding(name, statement, guards)
-        case ast.AugAssign(target=ast.Name(id=name)):
-            yield Binding(name, statement, guards)
         case _:
             yield from _other_names(statement, guards)
 

@@ -145,7 +145,11 @@ class World:
 
     def call(self, function: Any, given: list[Any], named: dict[str, Any], at: Any) -> Any:
         """What a call gives; ``at`` is the frame and node of the call."""
-        return self._call(self, function, given, named, at)
+        self.depth += 1  # a call takes more of Python's own stack than an expression
+        try:
+            return self._call(self, function, given, named, at)
+        finally:
+            self.depth -= 1
 
     def tick(self, node: ast.AST, frame: Frame) -> None:
         """Counts a step; past the bound, the question has no answer."""

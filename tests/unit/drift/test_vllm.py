@@ -155,6 +155,8 @@ def test_what_a_constructor_sets_on_the_object_is_told(read_engine) -> None:
 def test_state_that_no_class_sets_is_told(read_engine) -> None:
     methods = backend(read_engine(), "FLASH").impl.methods
     assert [one.name for one in methods["forward"].missing] == ["workspace"]
+    assert methods["forward_mqa"].raises == ""
+    assert methods["forward_mha"].raises == "NotImplementedError"
 
 
 def test_prefill_backends_are_read_from_their_own_registry(read_engine) -> None:
