@@ -25,7 +25,7 @@ from selector.fields import (
     parse_capability_set,
 )
 from selector.rules import Allowed, Bound, Constraint, FirstMatch, Rule, Test, When
-from selector.scalars import read_plain
+from selector.scalars import cut, read_plain
 from selector.values import Code, Position
 
 __all__ = ["UNKNOWN", "Parser", "locate", "vocabulary_of"]
@@ -137,8 +137,12 @@ def _declared(section: str, name: str, raw: Mapping) -> Field:
     return Field(name, "integer", "context", about, symbols=names)
 
 
+_LEAST_ARCH = 50
+"""From here on a whole number is an architecture without its point, such as 90 for 9.0."""
+
+
 def _capability_meant(text: str) -> str:
-    if text.isdecimal() and len(text) < 3 and text.isascii():
+    if text.isdecimal() and len(text) < 3 and text.isascii() and int(text) < _LEAST_ARCH:
         return f'write "{int(text)}.0", or {int(text)}.x for the whole major'
     try:
         return f'write "{capability_text(parse_capability(text.replace(",", ".")))}"'
@@ -437,7 +441,7 @@ class Parser:
             "name": ", ".join(choices[:12]) or "a name",
         }[field.type]
         fix = f"did you mean {near[0]}?" if near else f"write {wants}"
-        shown = str(raw).lower() if isinstance(raw, bool) else raw
+        shown = str(raw).lower() if isinstance(raw, bool) else cut(str(raw))
         if isinstance(raw, str) and not near and _is_quoted(raw, field.type):
             shown, fix = f'"{raw}"', f"write {raw} without quotes"
         if field.type == "capability":

@@ -276,13 +276,15 @@ _PLACE = re.compile(
     | \b(?=[0-9a-f]*[0-9])[0-9a-f]{7,40}\b        # a commit
     | \bv?[0-9]+\.[0-9]+\.[0-9]+                  # a release
     | \w\.(?:py|pyi|c|cc|cpp|cu|cuh|h|hpp|md|rst|json|yaml|yml|toml|txt)\b
-    | [A-Za-z_]\w*\.[A-Za-z_]\w+                  # a module, class or method
-    | \b[a-z]+_[a-z0-9_]+                         # a function
-    | \b[A-Z]\w*[a-z]\w*[A-Z]\w*                  # a class
+    | \b[^\WA-Za-z_]*+[A-Za-z_]\w*+\.[A-Za-z_]\w+ # a module, class or method
+    | \b[a-z]++_[a-z0-9_]+                        # a function
+    | \b[A-Z][^\Wa-z]*+[a-z][^\WA-Z]*+[A-Z]\w*    # a class
     | \b[A-Z]{2,}[a-z]{3,}\w*                     # one that begins with capitals
     """,
     re.VERBOSE,
 )
+"""Words are begun at their begin and never read twice: a text may be long and hostile."""
+
 _PRODUCTS = """
 FlashInfer FlashAttention FlashMLA FlexAttention PyTorch TensorRT DeepSeek MiniMax GeForce OpenAI
 DeepGEMM DeepSpeed HuggingFace SGLang

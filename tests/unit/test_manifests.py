@@ -164,6 +164,10 @@ EXACT = (
             '20:7: CAP003 key "HeadSize" is not a field name; use a-z, 0-9, _',
         ),
         (
+            "cap011-capability-without-its-point",
+            '12:20: CAP011 90 is not a value of capability; write "9.0"',
+        ),
+        (
             "cap004-unknown-path",
             '24:28: CAP004 "mhaa" is not one of mha, mqa, dense_mha, masked_mha, sparse_mqa; '
             "did you mean mha?",
@@ -292,3 +296,11 @@ def test_the_manifest_that_uses_everything_leaves_no_word_of_the_schema_out() ->
     rules = {key for name in ("constraint", "path") for key in schema["$defs"][name]["properties"]}
     forms = set(schema["$defs"]["accept"]["properties"]) - {"field"}
     assert (sections | entry | rules | forms) - words == set()
+
+
+def test_a_long_value_is_cut_in_the_message() -> None:
+    text = (MANIFESTS / "good" / "smallest.yaml").read_text("utf-8")
+    long = text.replace("[64, 128]", f"[{'a' * 100_000}]").replace("[bfloat16]", f"[{'b' * 9000}]")
+    found = lint(read_text(long, "m.yaml"))
+    assert [f.code for f in found] == ["CAP011", "CAP011"]
+    assert all(len(str(f)) < 300 for f in found)

@@ -19,8 +19,8 @@ from selector.values import Finding, Severity
 
 _LATER = r"after|beyond|above|past|(?:later|newer) than"
 _NAMED = re.compile(
-    rf"(?:\b(?P<before>{_LATER})\s+)?(?P<name>[A-Za-z][A-Za-z0-9_.-]*?)"
-    rf"(?:\s+(?:version|release))?\s*\(?\s*(?P<op>>=|>|==|~=|from|since|{_LATER})?\s*"
+    rf"(?:\b(?P<before>{_LATER})\s+)?(?<![A-Za-z0-9_.-])(?P<name>[A-Za-z][A-Za-z0-9_.-]*?)"
+    rf"(?:\s+(?:version|release))?\s?\(?\s?(?P<op>>=|>|==|~=|from|since|{_LATER})?\s?"
     r"\bv?(?P<version>[0-9]{1,9}(?:\.[0-9]{1,9}){1,3}(?:(?:a|b|rc|\.post|\.dev)[0-9]+)?)(?![\w.]*x)"
 )
 _MOST = 2000  # characters of a text that are looked at
@@ -50,7 +50,7 @@ def _revisits(raw: Mapping) -> Iterator[Said]:
 
 def _waits(text: str) -> Iterator[tuple[str, str, Version]]:
     """Every name with a version in a text: name, ``>`` where it must be later, version."""
-    for match in _NAMED.finditer(text[:_MOST]):
+    for match in _NAMED.finditer(" ".join(text[:_MOST].split())):
         later = match["before"] or match["op"] not in (None, ">=", "==", "~=", "from", "since")
         yield match["name"], "> " if later else "", Version(match["version"])
 

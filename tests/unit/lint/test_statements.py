@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -293,3 +294,12 @@ def test_heads_that_fit_no_member_are_told_of_the_smaller_ones() -> None:
     text = path.read_text("utf-8").replace("[64, 128, 256]", "[64, 128, 256, 512]")
     (found,) = lint(read_text(text, "m.yaml"), selection=only("CAP106"))
     assert "head sizes above 198 are taken on 8.6 and 8.9 as on the others" in found.message
+
+
+@pytest.mark.parametrize("part", ["a", "Aa", "A a", "a.", "_", "1.", "a ", "after ", "a version "])
+def test_long_texts_are_read_soon(part: str) -> None:
+    text = part * (200_000 // len(part))
+    begin = time.process_time()
+    points_somewhere(text)
+    list(_waits(text))
+    assert time.process_time() - begin < 1
