@@ -72,7 +72,7 @@ def _registry(manifest: Manifest, reading: EngineReading) -> Iterator[Finding]:
             yield GONE.finding(
                 entry.position,
                 f"{entry.name}: {known.registered or 'no class'}, registered at {known.at}: "
-                f"{known.problem}",
+                f"{_problem(known)}",
             )
 
 
@@ -81,7 +81,7 @@ def _unlisted(name: str, backend: Backend, manifest: Manifest) -> Finding:
         words = f"{name} registers no class, so nothing is compared"
         return UNDECIDED.finding(backend.at, words)
     if backend.cls is None:
-        words = f"{name}: {backend.registered} is not compared: {backend.problem}"
+        words = f"{name}: {backend.registered} is not compared: {_problem(backend)}"
         return UNDECIDED.finding(backend.at, words)
     foreign = _foreign(backend)
     also = f"; it names another platform ({foreign})" if foreign else ""
@@ -92,6 +92,11 @@ def _unlisted(name: str, backend: Backend, manifest: Manifest) -> Finding:
         "" if foreign else "add an entry",
         Severity.NOTE if foreign else None,
     )
+
+
+def _problem(backend: Backend) -> str:
+    """Why the class is missing; a problem of the whole source has no place."""
+    return backend.problem.removeprefix(":1: ")
 
 
 def _foreign(backend: Backend) -> str:

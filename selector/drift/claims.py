@@ -37,6 +37,13 @@ VALUES = {
     "attn_type": "supports_attn_type",
 }
 """Field → the method that was asked with its values."""
+LISTS = {
+    "head_size": "get_supported_head_sizes",
+    "dtype": "supported_dtypes",
+    "kv_cache_dtype": "supported_kv_cache_dtypes",
+    "block_size": "get_supported_kernel_block_sizes",
+}
+"""Field → the list that the method of a base class looks into."""
 FEATURES: Mapping[str, tuple[str, Any]] = {
     "sink": ("supports_sink", True),
     "sliding_window": ("supports_sliding_window", 128),
@@ -217,8 +224,16 @@ def _differs(
     verbs = ("accepts", "refuses") if stated else ("refuses", "accepts")
     return (
         f"{pair.entry.name} {field}: the manifest {verbs[0]} {what}, "
-        f"and {source_of(attribute)} {verbs[1]} {them}{tail}"
+        f"and {source_of(attribute)}{_by(pair, field, attribute)} {verbs[1]} {them}{tail}"
     )
+
+
+def _by(pair: Pair, field: str, method: Attribute) -> str:
+    """The class's own list, where a base class has the method that looks into it."""
+    found = _attribute(pair.backend, LISTS.get(field, ""))
+    if found is None or found.defined_in == method.defined_in:
+        return ""
+    return f", by {source_of(found)},"
 
 
 def _unknown(

@@ -95,6 +95,32 @@ def test_what_cannot_be_read_is_wrong_use(run: Any, manifest: Path, tmp_path: Pa
     assert run("drift", "--manifest", manifest).code == 2
 
 
+def test_a_broken_module_is_a_finding_and_the_rest_is_compared(
+    run: Any, engine: Path, manifest: Path
+) -> None:
+    (old(engine) / "vllm/v1/attention/flash.py").write_text("class class\n", encoding="utf-8")
+    ran = run("drift", "--manifest", manifest, "--source", engine, "--format", "json")
+    assert ran.code == 1
+    found = {one["code"]: one for one in ran.json}
+    assert found["CAP304"]["file"] == "vllm/v1/attention/flash.py"
+    assert found["DRF004"]["message"].startswith("FLASH: vllm.v1.attention.flash.FlashBackend")
+    assert found["DRF002"]["message"].startswith("SPARSE_SM120: ")
+
+
+def test_only_notes_end_with_0(run: Any, engine: Path, manifest: Path) -> None:
+    registry = engine / "vllm/v1/attention/backends/registry.py"
+    text = registry.read_text(encoding="utf-8").replace("    COMPOSITE =", "    CPU_COMPOSITE =")
+    registry.write_text(text, encoding="utf-8")
+    prefill = engine / "vllm/v1/attention/backends/mla/prefill/registry.py"
+    text = prefill.read_text(encoding="utf-8").replace("    FLASH =", "    CPU_FLASH =")
+    prefill.write_text(text, encoding="utf-8")
+    wider = manifest.read_text(encoding="utf-8").replace('"8.0..9.0"', '"8.0..11.0"')
+    manifest.write_text(wider, encoding="utf-8")
+    ran = run("drift", "--manifest", manifest, "--source", engine)
+    assert ran.code == 0, ran.out
+    assert "Not decided: " in ran.out
+
+
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
 def test_each_finding_is_explained(run: Any, rule: Any) -> None:
     ran = run("rule", rule.code.lower())

@@ -114,7 +114,8 @@ def test_an_entry_that_the_registry_lacks_is_an_error(drift) -> None:
 
 def test_an_entry_whose_class_is_gone_is_an_error(drift) -> None:
     (found,) = of(drift(("name: FLASH", "name: GONE")), "DRF004")
-    assert "vllm.v1.attention.gone.GoneBackend" in found.message
+    assert "GONE: vllm.v1.attention.gone.GoneBackend, registered at vllm/" in found.message
+    assert ": :1:" not in found.message
 
 
 def test_what_registers_no_class_is_not_decided(drift) -> None:
@@ -141,6 +142,9 @@ def test_a_value_that_the_code_refuses_is_an_error_at_its_line_with_both_places(
     assert (found.severity, found.line) == (Severity.ERROR, line_of("head_size: [64"))
     assert found.message.startswith("FLASH head_size: the manifest accepts 96, and ")
     assert "AttentionBackend.supports_head_size (vllm/v1/attention/backend.py:" in found.message
+    assert (
+        ", by FlashBackend.get_supported_head_sizes (vllm/v1/attention/flash.py:" in found.message
+    )
     assert found.message.endswith("refuses it on 8.0, 9.0")
 
 
