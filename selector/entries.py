@@ -19,6 +19,7 @@ from selector.manifest import (
 )
 from selector.parsing import KINDS, Parser
 from selector.rules import Constraint, FirstMatch, Rule, Steps, Test, When
+from selector.scalars import cut
 from selector.values import Phase
 
 __all__ = ["EntryReader"]
@@ -156,7 +157,7 @@ class EntryReader:
             if name not in facts:
                 near = close_matches(name, facts)
                 fix = f"did you mean {near[0]}?" if near else "declare it there"
-                message = f'"{name}" is not declared under `facts`'
+                message = f'"{cut(name)}" is not declared under `facts`'
                 self.document.report("CAP013", requires.keys_at[name], message, fix)
                 continue
             at = requires.values_at[name]

@@ -206,7 +206,7 @@ class Parser:
             return True
         near = close_matches(name, entries)
         fix = f"did you mean {near[0]}?" if near else "define it under `backends`"
-        self.document.report("CAP013", at, f'no entry is called "{name}"', fix)
+        self.document.report("CAP013", at, f'no entry is called "{cut(name)}"', fix)
         return False
 
     def is_specifier(self, text: object) -> bool:
