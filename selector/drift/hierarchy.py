@@ -172,7 +172,7 @@ def _merge(rows: list[list[Ancestor]]) -> list[Ancestor] | None:
 
 def _report(world: World, cls: ClassTerm, message: str) -> None:
     place = cls.place
-    finding = Finding(place.path, place.line, place.column, "CAP306", Severity.ERROR, message)
+    finding = Finding(place.path, place.line, place.column, "DRF106", Severity.ERROR, message)
     if finding not in world.modules.findings:
         world.modules.findings.append(finding)
 

@@ -168,7 +168,7 @@ class Modules:
 
     def _broken(self, path: str, line: int, column: int, why: str) -> None:
         message = f"cannot be read as Python: {why[:200]}; what it defines is not known"
-        self.findings.append(Finding(path, line, max(column, 1), "CAP304", Severity.ERROR, message))
+        self.findings.append(Finding(path, line, max(column, 1), "DRF104", Severity.ERROR, message))
 
 
 def read_scope(body: list[ast.stmt]) -> Scope:

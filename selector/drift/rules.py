@@ -80,4 +80,71 @@ UNDECIDED = Rule(
     "return True",
 )
 
-RULES = (CLAIM, DENSE, UNLISTED, GONE, OPEN_ENDED, REFUSED, UNDECIDED)
+_READING = (
+    (
+        "DRF101",
+        "unreadable-file",
+        "A file of the source cannot be read.",
+        "What it says is then missing from every comparison.",
+        "a wheel whose entry has a wrong checksum",
+        "the wheel, downloaded anew",
+    ),
+    (
+        "DRF102",
+        "unsafe-name",
+        "A name in a wheel leads out of it, is there twice, or is a link that leads out.",
+        "Whoever unpacks it writes where nobody expects it; of two files of one name, nobody knows "
+        "which one is imported. The file is not read.",
+        "engine/../../etc/passwd",
+        "engine/attention.py",
+    ),
+    (
+        "DRF103",
+        "too-large",
+        "A file, or all of them together, is larger than is read.",
+        "A small zip can hold more than memory does.",
+        "one file of a gigabyte",
+        "files of the size that people write",
+    ),
+    (
+        "DRF104",
+        "no-python",
+        "A module cannot be parsed as Python.",
+        "Its classes are then unknown, and whatever inherits from them.",
+        "class Backend(:",
+        "class Backend:",
+    ),
+    (
+        "DRF105",
+        "import-circle",
+        "Names import each other in a circle, and none of them is defined.",
+        "What such a name is cannot be told; Python itself fails to import it.",
+        "from b import X   # and in b: from a import X",
+        "class X: ...",
+    ),
+    (
+        "DRF106",
+        "inheritance-circle",
+        "A class is its own ancestor, or its ancestors have no order.",
+        "Which of them supplies an attribute cannot be told; Python refuses the class.",
+        "class A(B): ...   # and class B(A): ...",
+        "class A: ...",
+    ),
+    (
+        "DRF107",
+        "no-registry",
+        "The source has no registry of backends where the reader of the engine looks for it.",
+        "Nothing can be compared: it may be another engine, or a version that moved it.",
+        "a wheel of another package",
+        "--engine and --source that belong together",
+    ),
+)
+"""What is told while reading a source: code, name, what, why, an example, and how it should be."""
+
+RULES = (
+    *(CLAIM, DENSE, UNLISTED, GONE, OPEN_ENDED, REFUSED, UNDECIDED),
+    *(
+        Rule(code, name, Severity.ERROR, what, why, bad, good)
+        for code, name, what, why, bad, good in _READING
+    ),
+)

@@ -129,12 +129,12 @@ class _Bounded:
 
     def _fits(self, path: str, size: int) -> bool:
         if size > FILE_BYTES:
-            self._refuse(path, "CAP303", f"{size:,} bytes; at most {FILE_BYTES:,} are read")
+            self._refuse(path, "DRF103", f"{size:,} bytes; at most {FILE_BYTES:,} are read")
             return False
         if size > self._left:
             self._refuse(
                 self.label,
-                "CAP303",
+                "DRF103",
                 f"more than {READ_BYTES:,} bytes of code; the rest is not read",
             )
             return False
@@ -182,7 +182,7 @@ class FolderSource(_Bounded):
             if not path.is_file():
                 continue
             if not path.resolve().is_relative_to(self._root):
-                self._refuse(name, "CAP302", "a link that leads out of the source; it is not read")
+                self._refuse(name, "DRF102", "a link that leads out of the source; it is not read")
                 return None
             try:
                 if not self._fits(name, path.stat().st_size):
@@ -190,7 +190,7 @@ class FolderSource(_Bounded):
                 with path.open("rb") as stream:
                     data = stream.read(FILE_BYTES + 1)
             except OSError as error:
-                self._refuse(name, "CAP301", f"cannot be read: {error.strerror}")
+                self._refuse(name, "DRF101", f"cannot be read: {error.strerror}")
                 return None
             return self._take(name, data, is_package)
         return None
@@ -236,7 +236,7 @@ class WheelSource(_Bounded):
         if len(bad) > NAMES_SHOWN:
             said.append(f"{len(bad) - NAMES_SHOWN:,} more names are refused")
         self.findings += [
-            Finding(self.label, 1, 1, "CAP302", Severity.ERROR, message) for message in said
+            Finding(self.label, 1, 1, "DRF102", Severity.ERROR, message) for message in said
         ]
         return kept
 
@@ -270,9 +270,9 @@ class WheelSource(_Bounded):
             with self._zip.open(entry) as stream:
                 return stream.read(FILE_BYTES + 1)
         except (zipfile.BadZipFile, zlib.error, OSError, EOFError, NotImplementedError) as error:
-            self._refuse(name, "CAP301", f"cannot be read from the wheel: {error}")
+            self._refuse(name, "DRF101", f"cannot be read from the wheel: {error}")
         except RuntimeError as error:  # an encrypted entry
-            self._refuse(name, "CAP301", f"cannot be read from the wheel: {error}")
+            self._refuse(name, "DRF101", f"cannot be read from the wheel: {error}")
         return None
 
 

@@ -233,7 +233,7 @@ class World:
         if len({where for where, _ in chain}) > 1:
             text = " → ".join(f"{where}.{what}" for where, what in chain)
             finding = Finding(
-                module.path, 1, 1, "CAP305", Severity.ERROR,
+                module.path, 1, 1, "DRF105", Severity.ERROR,
                 f"names import each other in a circle: {text[:400]}; what they are is not known",
             )  # fmt: skip
             if finding not in self.modules.findings:

@@ -177,7 +177,7 @@ def _read_registry(
     if not isinstance(registry, ClassTerm):
         why = f"has no {path} that can be read; its backends are not known"
         label = modules.source.label
-        modules.findings.append(Finding(label, 1, 1, "CAP307", Severity.ERROR, why))
+        modules.findings.append(Finding(label, 1, 1, "DRF107", Severity.ERROR, why))
         return ()
     found = []
     for name in registry.scope.names:

@@ -129,7 +129,7 @@ def test_an_engine_without_a_registry_is_one_finding_and_not_one_an_entry(
 ) -> None:
     source = open_source(write_package(tmp_path, {"vllm/code.py": "N = 1\n"}), "vllm")
     found = compare(loads(MANIFEST, "m.yaml"), READER.read(Modules(source), CAPABILITIES))
-    assert {one.code for one in found} == {"CAP307"}
+    assert {one.code for one in found} == {"DRF107"}
 
 
 def test_a_manifest_that_says_what_the_code_says_has_no_error(drift) -> None:

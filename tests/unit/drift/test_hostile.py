@@ -30,7 +30,7 @@ Read = Callable[..., Reading]
 def test_what_is_no_python_is_a_finding_at_its_line(text: str, said: str, read: Read) -> None:
     package = read({"engine/code.py": text, "engine/fine.py": "class D:\n    a = 1\n"})
     assert package.modules.get("engine.code") is None
-    assert package.codes == ["CAP304"]
+    assert package.codes == ["DRF104"]
     assert said in package.messages[0]
     assert package.messages[0].startswith("engine/code.py:")
     assert "\n" not in package.messages[0]
@@ -41,7 +41,7 @@ def test_bytes_that_are_no_text_are_a_finding(read: Read) -> None:
     package = read({"engine/code.py": ""})
     (package.modules.source._root / "engine/code.py").write_bytes(b"a = '\xff\xfe'\n")
     assert package.modules.get("engine.code") is None
-    assert package.codes == ["CAP304"]
+    assert package.codes == ["DRF104"]
 
 
 def test_imports_in_a_circle_are_a_finding_that_names_them(read: Read) -> None:
@@ -53,7 +53,7 @@ def test_imports_in_a_circle_are_a_finding_that_names_them(read: Read) -> None:
     package = read(files)
     assert "defined by itself" in package.why("engine.code.C", "a")
     assert package.value("engine.code.C", "b") == 1
-    assert package.codes == ["CAP305"]
+    assert package.codes == ["DRF105"]
     assert "engine.other.N → engine.third.N" in package.messages[0]
 
 
@@ -92,7 +92,7 @@ def test_classes_without_an_order_are_a_finding(files: dict[str, str], cls: str,
     package = read(files)
     attribute = package.ask(f"engine.code.{cls}", "a")
     assert attribute is None or not attribute.known
-    assert set(package.codes) <= {"CAP305", "CAP306"}
+    assert set(package.codes) <= {"DRF105", "DRF106"}
     assert package.codes
 
 
@@ -102,7 +102,7 @@ def test_a_hundred_thousand_classes_are_read_soon(read: Read) -> None:
     started = time.perf_counter()
     assert package.value("engine.code.C5", "a") == 1
     assert "no order" in package.why("engine.code.C99999", "a")
-    assert package.codes == ["CAP306"]
+    assert package.codes == ["DRF106"]
     assert "more than 80 generations" in package.messages[0]
     assert time.perf_counter() - started < 60
 

@@ -59,7 +59,7 @@ def test_a_name_that_leads_out_is_a_finding_and_is_never_read(tmp_path: Path, na
     with zipfile.ZipFile(place, "a") as wheel:
         wheel.writestr(name, "EVIL = 1\n")
     source = open_source(place, "engine")
-    assert [finding.code for finding in source.findings] == ["CAP302"]
+    assert [finding.code for finding in source.findings] == ["DRF102"]
     assert "\n" not in str(source.findings[0])
     assert source.read("engine.code") is not None
     assert not source.has("engine.evil")
@@ -74,7 +74,7 @@ def test_names_that_are_there_twice_and_links_are_findings(tmp_path: Path) -> No
         link.external_attr = (stat.S_IFLNK | 0o777) << 16
         wheel.writestr(link, "/etc/passwd")
     source = open_source(place, "engine")
-    assert [finding.code for finding in source.findings] == ["CAP302", "CAP302"]
+    assert [finding.code for finding in source.findings] == ["DRF102", "DRF102"]
     assert source.read("engine.code").data == b"N = 2\n"
     assert source.read("engine.link") is None
 
@@ -95,7 +95,7 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
     assert source.read("engine.big") is None
     assert source.read("engine.big") is None
     assert [str(finding) for finding in source.findings] == [
-        "engine/big.py:1:1: CAP303 5,242,880 bytes; at most 4,194,304 are read"
+        "engine/big.py:1:1: DRF103 5,242,880 bytes; at most 4,194,304 are read"
     ]
 
 
@@ -118,7 +118,7 @@ def test_all_files_together_are_bounded(tmp_path: Path, monkeypatch: pytest.Monk
     source = open_source(write_package(tmp_path, FILES), "engine")
     assert source.read("engine.code") is not None
     assert source.read("engine.deep.er") is None
-    assert source.findings[0].code == "CAP303"
+    assert source.findings[0].code == "DRF103"
 
 
 def test_a_wheel_with_too_many_entries_is_refused(
@@ -137,7 +137,7 @@ def test_a_broken_entry_is_a_finding_and_the_rest_is_read(tmp_path: Path) -> Non
     place.write_bytes(bytes(data))
     source = open_source(place, "engine")
     assert source.read("engine.code") is None
-    assert [finding.code for finding in source.findings] == ["CAP301"]
+    assert [finding.code for finding in source.findings] == ["DRF101"]
     assert source.read("engine.deep.er") is not None
 
 
@@ -147,7 +147,7 @@ def test_a_link_out_of_a_folder_is_not_followed(tmp_path: Path) -> None:
     (root / "engine/link.py").symlink_to(tmp_path / "secret.py")
     source = open_source(root, "engine")
     assert source.read("engine.link") is None
-    assert [finding.code for finding in source.findings] == ["CAP302"]
+    assert [finding.code for finding in source.findings] == ["DRF102"]
 
 
 @pytest.mark.parametrize("name", ["engine...code", "engine/../code", "engine.co de", "..", ""])

@@ -182,11 +182,11 @@ def test_a_package_without_the_registry_is_a_finding(tmp_path: Path) -> None:
     place = write_package(tmp_path, {"vllm/code.py": "N = 1\n"})
     reading = READER.read(Modules(open_source(place, "vllm")), CAPABILITIES)
     assert reading.backends == ()
-    assert {finding.code for finding in reading.findings} == {"CAP307"}
+    assert {finding.code for finding in reading.findings} == {"DRF107"}
 
 
 def test_a_backend_whose_module_is_broken_is_told_and_the_rest_is_read(read_engine) -> None:
     reading = read_engine(sparse=("class SparseBackend", "class class SparseBackend"))
     assert "names nothing" in backend(reading, "SPARSE_SM120").problem
     assert backend(reading, "FLASH").cls is not None
-    assert [finding.code for finding in reading.findings] == ["CAP304"]
+    assert [finding.code for finding in reading.findings] == ["DRF104"]
