@@ -303,7 +303,7 @@ def test_a_long_value_is_cut_in_the_message() -> None:
     long = text.replace("[64, 128]", f"[{'a' * 100_000}]").replace("[bfloat16]", f"[{'b' * 9000}]")
     found = lint(read_text(long, "m.yaml"))
     assert [f.code for f in found] == ["CAP011", "CAP011"]
-    named = text.replace("    accepts:", f"    requires: {{{'c' * 9000}: '>=1'}}\n    accepts:")
+    named = text.replace("    accepts:", f"    requires: {{{'c' * 1000}: '>=1'}}\n    accepts:")
     named += f"priorities: [{{order: [{'d' * 9000}], reason: There is only one.}}]\n"
     found += lint(read_text(named, "m.yaml"))
     assert [f.code for f in found[2:]] == ["CAP013", "CAP013"]
