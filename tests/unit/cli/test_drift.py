@@ -102,7 +102,7 @@ def test_a_broken_module_is_a_finding_and_the_rest_is_compared(
     ran = run("drift", "--manifest", manifest, "--source", engine, "--format", "json")
     assert ran.code == 1
     found = {one["code"]: one for one in ran.json}
-    assert found["CAP304"]["file"] == "vllm/v1/attention/flash.py"
+    assert found["DRF104"]["file"] == "vllm/v1/attention/flash.py"
     assert found["DRF004"]["message"].startswith("FLASH: vllm.v1.attention.flash.FlashBackend")
     assert found["DRF002"]["message"].startswith("SPARSE_SM120: ")
 
