@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 import msgspec
 
+from selector.analysis.aside import Aside, asides_of
 from selector.analysis.bounds import upper_bound
 from selector.analysis.cutting import Change, Cuts, Region
 from selector.analysis.diagram import Decision, Diagram, Outcome, OverBudgetError
@@ -118,6 +119,7 @@ class Comparison(msgspec.Struct, frozen=True):
         models: known models whose layers are decided otherwise.
         stated: what is stated differently, beside.
         left_out: fields of which some values are known to one manifest only.
+        asides: what is stated otherwise of questions that are not counted.
     """
 
     space: Space | None = None
@@ -131,6 +133,7 @@ class Comparison(msgspec.Struct, frozen=True):
     models: tuple[ModelChange, ...] = ()
     stated: Stated = Stated()
     left_out: tuple[str, ...] = ()
+    asides: tuple[Aside, ...] = ()
 
     @property
     def changed(self) -> int:
@@ -141,7 +144,8 @@ class Comparison(msgspec.Struct, frozen=True):
     def is_different(self) -> bool:
         """Whether a decision or a path changes, or whether that could not be ruled out."""
         drawn = self.drawn or self.drawn_paths
-        return bool(self.totals or drawn or self.paths or self.models)
+        beside = self.asides or self.stated.defaults
+        return bool(self.totals or drawn or self.paths or self.models or beside)
 
     def witness(self, one: Mapping[str, Domain], change: Change) -> Witness | None:
         """A question of these classes; ``None``: none that changes so could be made."""
@@ -276,6 +280,7 @@ class _Comparer:
             models=models_changed(self._plans),
             stated=self.stated,
             left_out=tuple(self._left_out()),
+            asides=asides_of(self._plans),
         )
 
     def _left_out(self) -> Iterator[str]:

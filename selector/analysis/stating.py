@@ -31,7 +31,7 @@ _OF_ENTRIES = (
 )
 """What an entry says that decides nothing."""
 
-_OF_MANIFESTS = ("columns", "standard", "fact_words", "invariants", "description")
+_OF_MANIFESTS = ("columns", "fact_words", "invariants", "description")
 
 
 class Stated(msgspec.Struct, frozen=True):
@@ -44,7 +44,7 @@ class Stated(msgspec.Struct, frozen=True):
         unpinned: the same, in the old one only.
         paths: backends that say otherwise how they run what they are given.
         worded: where, and which statements differ that decide nothing.
-        defaults: fields that are taken to be something else when nobody says them.
+        defaults: fields and facts that are taken to be something else when nobody says them.
         space: the rules of what can exist differ: only what both allow is compared.
     """
 
@@ -73,7 +73,8 @@ def stated_changes(old: Manifest, new: Manifest) -> Stated:
             name
             for name in dict.fromkeys((*old.defaults, *new.defaults))
             if plain(old.defaults.get(name)) != plain(new.defaults.get(name))
-        ),
+        )
+        + tuple(sorted(old.standard ^ new.standard)),
         space=plain(old.space) != plain(new.space),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from selector.report.text import GLUE, Line, faint, line
 
-__all__ = ["number_words", "question_line", "questions_words", "share_words"]
+__all__ = ["number_words", "percent_words", "question_line", "questions_words", "share_words"]
 
 _LONGEST = 15
 """Digits of a number that is written out."""
@@ -45,4 +45,10 @@ def share_words(part: int, whole: int) -> str:
         return "more than 99.99 %"
     if percent >= 99:
         return f"{percent:.2f} %"
+    return f"{percent:.0f} %" if percent >= 10 else f"{percent:.2g} %"
+
+
+def percent_words(share: float) -> str:
+    """``0.015 %``, ``100 %``: a bound on a share, in two digits."""
+    percent = 100 * share
     return f"{percent:.0f} %" if percent >= 10 else f"{percent:.2g} %"

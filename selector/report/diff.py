@@ -11,8 +11,15 @@ from selector.analysis.comparing import Change, Drawn, Region
 from selector.analysis.paths import PathChange
 from selector.analysis.rerouting import DrawnPaths, ModelChange
 from selector.analysis.tails import Way
-from selector.report.counts import number_words, question_line, questions_words, share_words
-from selector.report.differences import Diff, change_words, split_regions
+from selector.report.counts import (
+    number_words,
+    percent_words,
+    question_line,
+    questions_words,
+    share_words,
+)
+from selector.report.differences import Diff, aside_words, change_words, split_regions
+from selector.report.markdown import code, prose
 from selector.report.showing import Shown, path_places, reason_words
 from selector.report.text import BLANK, GLUE, Line, faint, good, grid, line, markdown_table, strong
 from selector.report.wording import Places, capabilities_words, counted, listed
@@ -31,7 +38,10 @@ def _summary(diff: Diff) -> str:
             f"{share_words(found.changed, found.able)} of all questions are decided differently: "
             f"{number_words(found.changed)} of {number_words(found.able)}"
         )
-    return f"{lead}, of those that could be counted" if found.drawn else lead
+    lead = f"{lead}, of those that could be counted" if found.drawn else lead
+    if found.is_different and not found.totals:
+        return f"{lead}; what may differ all the same stands below"
+    return lead
 
 
 def _drawn_words(drawn: Drawn) -> str:
@@ -82,6 +92,14 @@ def _count_words(region: Region, whole: int) -> str:
     return f"{words}, part of {number_words(region.holds)}" if part else words
 
 
+_ASIDE = {
+    "together": "requests that run together",
+    "becomes": "what {} becomes",
+    "capability": "compute capability {}, which no known architecture has",
+}
+"""What was not compared, and may be answered otherwise."""
+
+
 def _beside(diff: Diff) -> Iterator[tuple[str, str]]:
     """Yields what else differs: a title, and what it is."""
     stated = diff.found.stated
@@ -95,6 +113,9 @@ def _beside(diff: Diff) -> Iterator[tuple[str, str]]:
         yield "defaults", f"of {', '.join(stated.defaults)}: questions that leave them out"
     if stated.space:
         yield "space", "what can exist is ruled otherwise; what both allow was compared"
+    for aside in diff.found.asides:
+        what, backends, words = aside_words(aside)
+        yield "not compared", f"{_ASIDE[what].format(words)} ({', '.join(backends)})"
     if diff.found.left_out:
         names = diff.found.left_out
         yield "left out", f"values of {', '.join(names)} that only one of them knows"
@@ -134,7 +155,7 @@ def _drawn_paths_words(drawn: DrawnPaths) -> str:
 
 
 def _bound_words(drawn: Drawn | DrawnPaths) -> str:
-    return f"at most {100 * drawn.at_most:.2g} % with 95 % confidence"
+    return f"at most {percent_words(drawn.at_most)} with 95 % confidence"
 
 
 def _paths_summary(diff: Diff) -> list[str]:
@@ -343,7 +364,7 @@ _MOST_CHARACTERS = 300
 
 def _markdown_lines(diff: Diff, at: Places) -> Iterator[Line]:
     found = diff.found
-    yield line(f"### `{_clipped(diff.old.name)}` → `{_clipped(diff.new.name)}`")
+    yield line(f"### {code(_clipped(diff.old.name))} → {code(_clipped(diff.new.name))}")
     yield BLANK
     yield line(f"**{_summary(diff)}**")
     if found.space is None:
@@ -375,7 +396,7 @@ def _markdown_lines(diff: Diff, at: Places) -> Iterator[Line]:
         yield BLANK
         yield line(words)
     if beside := [*_beside(diff)]:
-        items = ([line(f"- {title}: {_clipped(words)}")] for title, words in beside)
+        items = ([line(f"- {title}: {prose(_clipped(words))}")] for title, words in beside)
         yield from _folded("Beside", _within("beside", items))
 
 
@@ -407,7 +428,7 @@ def _folded(title: str, lines: Iterable[Line]) -> Iterator[Line]:
 def _markdown_changes(diff: Diff) -> list[Line]:
     found = diff.found
     shown, rest = diff.changes[: diff.limit], diff.changes[diff.limit :]
-    numbers = [(f"`{change_words(change)}`", number) for change, number, _ in shown]
+    numbers = [(code(change_words(change)), number) for change, number, _ in shown]
     if rest:
         words = counted(len(rest), "more change")
         numbers.append((words, sum(number for _, number, _ in rest)))
@@ -419,13 +440,13 @@ def _markdown_regions(diff: Diff, at: Places) -> Iterator[list[Line]]:
     """Yields blocks: the regions of each change, by what they come from."""
     for change, number, regions in diff.changes[: diff.limit]:
         shared, groups = _groups(diff, regions[: diff.limit], number, at)
-        lead = [line(f"**{change_words(change)}**{f': {shared}' if shared else ''}"), BLANK]
+        lead = [line(f"**{change_words(change)}**{f': {prose(shared)}' if shared else ''}"), BLANK]
         for group in groups:
-            why = [f"{words.replace('<', '&lt;')} `{where}`" for words, where in group.why]
+            why = [f"{prose(words)} {code(where)}" for words, where in group.why]
             lead.append(line(f"- {'; '.join(why) or 'for'}"))
             for words, count, command in group.places:
-                pasted = command if command == _NO_WITNESS else f"`{command}`"
-                yield [*lead, line(f"  - {words}: {count}  "), line("    ", pasted)]
+                pasted = command if command == _NO_WITNESS else code(command)
+                yield [*lead, line(f"  - {prose(words)}: {count}  "), line("    ", pasted)]
                 lead = []
         yield [BLANK]
 
@@ -434,9 +455,9 @@ def _markdown_paths(diff: Diff, at: Places) -> Iterator[list[Line]]:
     for change in diff.found.paths[: diff.limit]:
         shared, where, places = _path_groups(diff, change, at)
         lead = f"- {_path_words(change)}: {_path_share(change)}{f' ({where})' if where else ''}"
-        block = [line(f"{lead}{f'; in all of these: {shared}' if shared else ''}")]
+        block = [line(prose(f"{lead}{f'; in all of these: {shared}' if shared else ''}"))]
         for words, count, command in places:
-            pasted = command if command == _NO_WITNESS else f"`{command}`"
-            said = f"{words}: {count}  " if words else "drawn  "
+            pasted = command if command == _NO_WITNESS else code(command)
+            said = f"{prose(words)}: {count}  " if words else "drawn  "
             yield [*block, line(f"  - {said}"), line("    ", pasted)]
             block = []

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from selector.analysis.aside import Aside
 from selector.analysis.comparing import Change, Comparison, Drawn, Region
 from selector.analysis.paths import PathChange
 from selector.analysis.rerouting import DrawnPaths, way_of
@@ -20,7 +21,7 @@ from selector.report.showing import Shown, Side, path_positions, show_question
 from selector.report.statements import allowed_words
 from selector.report.wording import capabilities_words, with_separators
 
-__all__ = ["Diff", "change_words", "diff_json", "region_words", "split_regions"]
+__all__ = ["Diff", "aside_words", "change_words", "diff_json", "region_words", "split_regions"]
 
 _KINDS = {
     "mla": {True: "MLA", False: "no MLA"},
@@ -222,6 +223,17 @@ def _stands_for(name: str, holds: bool, space: Space) -> str:
     return f"{name} {str(holds).lower()}"
 
 
+def aside_words(aside: Aside) -> tuple[str, tuple[str, ...], str]:
+    """What was not compared, of which backends, and its fields or capabilities."""
+    if aside.capabilities is None:
+        return "becomes" if aside.coerced else "together", aside.backends, ", ".join(aside.coerced)
+    said = []
+    for span in aside.capabilities.spans:
+        low, high = (None if end is None else capability_text(end) for end in (span.low, span.high))
+        said.append(f"from {low}" if high is None else f"{low}–{high}" if low != high else str(low))
+    return "capability", aside.backends, ", ".join(said)
+
+
 # -- JSON ----------------------------------------------------------------------------------------
 
 
@@ -275,6 +287,10 @@ def diff_json(diff: Diff) -> dict[str, Any]:
         "defaults": list(stated.defaults),
         "space_differs": stated.space,
         "left_out": list(found.left_out),
+        "not_compared": [
+            {"what": what, "backends": list(backends), "words": words}
+            for what, backends, words in map(aside_words, found.asides)
+        ],
         "no_decision_changes": [
             {"where": where, "statements": list(statements)} for where, statements in stated.worded
         ],

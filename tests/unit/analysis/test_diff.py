@@ -144,6 +144,63 @@ def test_values_that_only_one_knows_are_left_out_and_named() -> None:
     assert not found.totals
 
 
+# -- what is not counted -------------------------------------------------------------------------
+
+PHASES = "    phases:\n      prefill: {}\n      decode: {}\n    prefill_paths:\n"
+MATH = f"    decode_threshold: 1\n{PHASES}"
+BATCHED = (
+    f"    decode_threshold: 1\n    uniform_decodes: true\n{PHASES}"
+    "      - {path: mqa, scope: batch, when: {num_prefills: {min: 2}}, reason: Many.}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("num_prefills: {min: 2}", "num_prefills: {min: 3}"),
+        ("uniform_decodes: true", "uniform_decodes: false"),
+        ("scope: batch", "scope: request"),
+    ],
+)
+def test_requests_that_run_together_are_never_said_to_be_the_same(before: str, after: str) -> None:
+    text = SMALL.replace(MATH, BATCHED, 1)
+    assert before in text
+    old, new = Selector.loads(text).manifest, Selector.loads(text.replace(before, after)).manifest
+    found = compare(old, new)
+    assert [aside.backends for aside in found.asides] == [("math",)]
+    assert found.is_different
+    assert not compare(old, changed(("Decode only.", "For decodes."), text=text)).asides
+
+
+def test_what_a_value_becomes_is_never_said_to_be_the_same() -> None:
+    found = compare(OLD, changed(("value: fp8_e4m3", "value: fp8_e5m2")))
+    (aside,) = found.asides
+    assert (aside.backends, aside.coerced) == (("fa2",), ("kv_cache_dtype",))
+    assert found.is_different
+
+
+@pytest.mark.parametrize(
+    ("after", "admitted", "refused"),
+    [('[">=8.0"]', 1202, 1201), ('["8.0..12.1", "13.0"]', 1300, 1301)],
+)
+def test_capabilities_that_no_architecture_has(after: str, admitted: int, refused: int) -> None:
+    found = compare(OLD, changed(('["8.0..12.1"]', after)))
+    assert not found.totals
+    (aside,) = found.asides
+    assert aside.backends == ("fa2",)
+    assert aside.capabilities is not None
+    assert aside.capabilities.admits(admitted)
+    assert not aside.capabilities.admits(refused)
+    assert found.is_different
+
+
+def test_what_is_taken_where_nothing_is_said_is_a_difference() -> None:
+    fact = "type: boolean, description: Whether"
+    found = compare(OLD, changed((fact, f"standard: true, {fact}")))
+    assert found.stated.defaults == ("jit",)
+    assert found.is_different
+
+
 # -- beyond the limit ----------------------------------------------------------------------------
 
 
