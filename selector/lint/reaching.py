@@ -207,6 +207,43 @@ class Reaching:
                             return Reach.YES, both
         return (Reach.OPEN if self._open else Reach.NO), both
 
+    def both_serve(self, joint: int) -> bool:
+        """Whether lists give backends of both phases to layers that a rule is about."""
+        return all(
+            any(
+                self.left(shares & decides & self.questions.alive(name, phase)) is not None
+                for held, shares, _ in self._joints
+                if joint in held
+                for index in self._indices(phase)
+                for decides in (self.questions.decides(phase, index),)
+                for name in self.questions.names(phase, index)
+            )
+            for phase in Phase
+        )
+
+    def pairs_under(self, joint: int) -> Iterator[tuple[Way, Way]]:
+        """Yields when any two backends of two lists run a layer that a rule is about.
+
+        Beside it, when two run it that can share what the rule demands.
+        """
+        questions = self.questions
+        for held, shares, shared in self._joints:
+            if joint not in held:
+                continue
+            for prefill, decode in product(*map(self._indices, (Phase.PREFILL, Phase.DECODE))):
+                way = shares & questions.decides(Phase.PREFILL, prefill)
+                way &= questions.decides(Phase.DECODE, decode)
+                if self.left(way) is None:
+                    continue
+                alive, agreed = [], []
+                for pair in self._by_likeness(prefill, decode):
+                    runs = questions.alive(pair[0], Phase.PREFILL)
+                    runs &= questions.alive(pair[1], Phase.DECODE)
+                    alive.append(runs)
+                    if self._agrees(shared, *pair) is not False:
+                        agreed.append(runs)
+                yield way & Way((), (tuple(alive),)), way & Way((), (tuple(agreed),))
+
     def _by_likeness(self, prefill: int, decode: int) -> Iterator[tuple[str, str]]:
         """Yields the pairs that two lists give, the same backend twice first."""
         prefills = self.questions.names(Phase.PREFILL, prefill)

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 from selector.lint.catalogue import Rule
 from selector.lint.context import Context
-from selector.lint.covering import listed
+from selector.lint.covering import in_words, listed
 from selector.lint.reaching import Reach
+from selector.lint.solving import OverBudgetError
 from selector.values import Finding, Severity
 
 BAD = """\
@@ -56,12 +57,41 @@ def check(context: Context) -> Iterator[Finding]:
         elif Reach.OPEN in (when, met) and met is not Reach.YES:
             message = f"not decided: whether any two backends share {same}"
             yield RULE.finding(joint.position, message, "", Severity.NOTE)
-        elif met is Reach.NO and both is Reach.YES:
+        elif met is Reach.NO and (both is Reach.YES or reaching.both_serve(index)):
+            together = "together " if both is Reach.YES else "run the same layer, so that none "
             yield RULE.finding(
                 joint.position,
-                f"no prefill and decode backend that lists give together share {same}",
-                "correct what the entries say, or list backends that go together",
+                f"no prefill and decode backend that lists give {together}share {same}",
+                _FIX,
             )
+        elif met is Reach.YES:
+            yield from _by_device(context, index, same)
+
+
+_FIX = "correct what the entries say, or list backends that go together"
+
+
+def _by_device(context: Context, index: int, same: str) -> Iterator[Finding]:
+    """Yields a finding where backends run on some devices, and no two of them agree there."""
+    reaching, covering = context.reaching, context.covering
+    position = context.manifest.joint[index].position
+    if reaching is None or covering is None:
+        return
+    alone: set[str] = set()
+    try:
+        for runs, agreed in reaching.pairs_under(index):
+            there = covering.devices(runs, covering.all)
+            alone |= there - covering.devices(agreed, there)
+    except OverBudgetError:
+        message = f"not decided: whether two backends share {same} on every device"
+        yield RULE.finding(position, message, "", Severity.NOTE)
+        return
+    if alone:
+        message = (
+            f"on {in_words(alone)}, no prefill and decode backend that lists give together "
+            f"share {same}"
+        )
+        yield RULE.finding(position, message, _FIX)
 
 
 RULE = Rule(
@@ -70,7 +100,8 @@ RULE = Rule(
     severity=Severity.ERROR,
     what=(
         "A `joint` rule demands that the prefill and the decode backend share something, and no "
-        "two that lists give for one layer do; or its `when` never holds."
+        "two that lists give for one layer do, anywhere or on some device; or its `when` never "
+        "holds."
     ),
     why=(
         "Decode would read a cache that prefill wrote in another layout: no prefill backend is "
