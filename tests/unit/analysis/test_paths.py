@@ -347,8 +347,10 @@ def test_beyond_the_limit_paths_are_drawn_and_not_called_the_same(
     assert not found.paths
     monkeypatch.undo()
     found = compare(old, same)
-    assert not found.is_different  # counted, so that it is known
+    assert not found.paths  # counted, so that it is known
+    assert not found.drawn_paths
     assert found.able_of_paths
+    assert [aside.backends for aside in found.asides] == [(SM120,)]  # of several requests it is not
 
 
 def test_paths_are_asked_for_too_where_only_the_definition_can_decide() -> None:
