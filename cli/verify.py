@@ -44,7 +44,7 @@ def verify(
         typer.Option(
             metavar="N",
             min=0,
-            help="Places of diagrams to look at; beyond, questions are drawn, and nothing is "
+            help="Steps of the analysis to look at; beyond, questions are drawn, and nothing is "
             "proved of their kinds.",
         ),
     ] = None,
