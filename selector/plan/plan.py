@@ -57,9 +57,15 @@ class _Route(NamedTuple):
         return cls(kind, Reading(shape, left, mask, checks=True))
 
 
-_Layer = tuple[_Route, int, Pair | None, dict[tuple[Pair, int], tuple[Tail, int]]]
-"""What is the same for all requests of a layer: how it is looked up, its masks, its backends
-(``None``: they depend on the request), and for backends and draft tokens what follows from them."""
+_Own = tuple[Tail, int]
+"""What follows once the backends of a layer are chosen, and what that makes of the layer."""
+
+_Tails = dict[Pair, _Own]
+_NO_TAILS: _Tails = {}
+
+_Layer = tuple[Kind, Reading, int, _Own | None, _Tails]
+"""What is the same for all requests of a layer: how it is looked up, its masks, and what follows;
+``None``: its backends depend on the request, and what follows is kept for each pair."""
 
 
 class Plan:
@@ -165,24 +171,31 @@ class Plan:
         known = self._shapes.get((id(device), id(facts), closed_world, *fields))
         shape = known[0] if known else self._shape(device, layer, facts, closed_world)
         said = tuple(fields.values())
-        known_layer = shape.layers.get(said) or self._layer(shape, said, layer)
-        (kind, reading), mask, pair, tails = known_layer
-        if pair is None:
+        alike = (said, request.speculative_tokens)
+        asked: _Layer = shape.layers.get(alike) or self._layer(shape, alike, layer)
+        kind, reading, mask, tail, tails = asked
+        if tail is None:
             pair = self._pair(kind, mask & reading.asked(said, layer, request))
-        key = (pair, request.speculative_tokens)
-        tail, mask = tails.get(key) or self._tail(shape, tails, key, said, layer)
-        return tail.follow(mask, said, layer, request, self._dense)
+            tail = tails.get(pair) or self._tail(shape, pair, alike, layer, tails)
+        rules, own = tail
+        return rules.follow(own, said, layer, request, self._dense)
 
-    def _layer(self, shape: Shape, said: Said, layer: Layer) -> _Layer:
-        """What is the same for all requests of a layer."""
-        route = shape.routes.get(shape.kind_of(said))
+    def _layer(self, shape: Shape, alike: tuple[Said, int], layer: Layer) -> _Layer:
+        """What is the same for all requests of a layer with so many draft tokens."""
+        said = alike[0]
+        kind_of = shape.kind_of(said)
+        route: _Route | None = shape.routes.get(kind_of)
         if route is None:
             route = _Route.of(shape, self._kind(shape.values(layer)))
-            remember(shape.routes, shape.kind_of(said), route)
+            remember(shape.routes, kind_of, route)
         mask = route.reading.own(said, layer)
-        pair = None if route.reading.waits else self._pair(route.kind, mask)
-        found: _Layer = (route, mask, pair, {})
-        remember(shape.layers, said, found)
+        tail, tails = None, _NO_TAILS
+        if route.reading.waits:
+            tails = {}
+        else:
+            tail = self._tail(shape, self._pair(route.kind, mask), alike, layer)
+        found: _Layer = (route.kind, route.reading, mask, tail, tails)
+        remember(shape.layers, alike, found)
         return found
 
     def _pair(self, kind: Kind, mask: int) -> Pair:
@@ -194,16 +207,19 @@ class Plan:
     def _tail(
         self,
         shape: Shape,
-        tails: dict[tuple[Pair, int], tuple[Tail, int]],
-        key: tuple[Pair, int],
-        said: Said,
+        pair: Pair,
+        alike: tuple[Said, int],
         layer: Layer,
-    ) -> tuple[Tail, int]:
-        """The tail of a pair and of a number of draft tokens, and what it makes of a layer."""
-        tail = shape.tails.get(key)
+        known: _Tails | None = None,
+    ) -> _Own:
+        """The tail of a pair, and what it makes of a layer; kept in ``known``."""
+        said, speculative_tokens = alike
+        tail = shape.tails.get((pair, speculative_tokens))
         if tail is None:
-            tail = remember(shape.tails, key, Tail(self.manifest, shape, *key))
-        return remember(tails, key, (tail, tail.own(said, layer)), _MOST_TAILS)
+            tail = Tail(self.manifest, shape, pair, speculative_tokens)
+            remember(shape.tails, (pair, speculative_tokens), tail)
+        own = (tail, tail.own(said, layer))
+        return own if known is None else remember(known, pair, own, _MOST_TAILS)
 
     def _shape(self, device: Device, layer: Layer, facts: Facts, closed_world: bool) -> Shape:
         check_facts(self.manifest, facts)  # before the memo: 1 is refused, and equal to true

@@ -97,7 +97,7 @@ class Shape:
         kinds = {n for name in KIND_FIELDS for n in self._said_by(name, set())}
         self.kind_of = picker(self.names, kinds)
         self.routes: dict[object, Any] = {}
-        self.layers: dict[Said, Any] = {}
+        self.layers: dict[tuple[Said, int], Any] = {}
         self.tails: dict[object, Any] = {}
         met = {name: need.of(facts) for name, need in needs.items()}
         self._met = {name: said for name, said in met.items() if said is not None}
