@@ -216,7 +216,7 @@ class Reading:
             key = pick(said)
             found = known.get(key)
             if found is None:
-                found = remember(known, key, self._join(names, self._values(layer)))
+                found = remember(known, key, self._join(names, self.shape.values(layer)))
             mask &= found
         return mask
 
@@ -240,10 +240,6 @@ class Reading:
             found = remember(self._lengths, at, self._join(self._asked, values))
         return found
 
-    def _values(self, layer: Layer) -> Values:
-        """What is looked up in groups: what layers say, and what follows from it."""
-        return {**layer.fields, **self.shape.values(layer)}
-
     def _join(self, names: Iterable[str], values: Values) -> int:
         mask = self._everything
         for name in names:
@@ -265,14 +261,14 @@ class _At:
             name: [*masks.sets] for name, masks in tables.items() if name not in shape.relations
         }
         self._places = Places(shape.manifest, of_lengths(sets))
-        bounds = [shape.relations[name] for name in tables if name in shape.relations]
+        bounds = {name: shape.relations[name] for name in tables if name in shape.relations}
         names = (*shape.names, "query_len", "seq_len")
-        others = {n for one in bounds for n in one.names if n not in names}
+        others = {n for one in bounds.values() for n in one.names if n not in names}
         self._follows = not others.isdisjoint({*shape.of_request, *shape.froms})
         self._constants = tuple(map(shape.constant, others))
         names += (*others,)
-        self._relations = [(one, _row_of(names, one.names)) for one in bounds]
-        self._bounds = [name for name in tables if name in shape.relations]
+        self._bounds = tuple(bounds)
+        self._relations = [(one, _row_of(names, one.names)) for one in bounds.values()]
 
     def of(self, said: Said, layer: Layer, request: Request) -> tuple[int, Holds]:
         """Where a request lies of which both lengths are known, and which bounds hold.

@@ -117,11 +117,17 @@ class Tail:
         self.pair = pair
         self.speculative_tokens = speculative_tokens
         self.prefill, self.decode = (manifest.entries.get(name or "") for name in pair)
-        used = derived_behind(manifest, tests_of_pair(self.prefill, self.decode))
+        tests = [*tests_of_pair(self.prefill, self.decode)]
+        used = derived_behind(manifest, tests)
         derive = {name: rules for name, rules in manifest.derive.items() if name in used}
         self.manifest = msgspec.structs.replace(manifest, derive=derive)
-        terms = [*self._terms()]
-        self._ends_move = self._bounds_move()
+        entries = [entry for entry in (self.prefill, self.decode) if entry is not None]
+        moves = {*derive}.union(*(entry.coerce for entry in entries))
+        terms = [*self._terms(moves)]
+        tests += tests_behind(manifest, tests)
+        self._ends_move = any(  # a bound by another field is of values that move
+            test.allowed.bounds and not moves.isdisjoint(test.reads) for test in tests
+        )
         paths = self.prefill.prefill_paths if self.prefill else ()
         self._asks_dense = any(rule.by_dense_backend for rule in paths)
         kept = self.prefill.coerce if self.prefill and self._asks_dense else ()
@@ -142,11 +148,13 @@ class Tail:
         }
         self._reading = Reading(shape, tables, everything)
 
-    def _terms(self) -> Iterator[Term]:
-        """Yields what tells requests apart: whether each holds says which rules do."""
+    def _terms(self, moves: set[str]) -> Iterator[Term]:
+        """Yields what tells requests apart: whether each holds says which rules do.
+
+        Args:
+            moves: fields whose values are derived or coerced.
+        """
         manifest = self.manifest
-        entries = [entry for entry in (self.prefill, self.decode) if entry is not None]
-        moves = {*manifest.derive}.union(*(entry.coerce for entry in entries))
         moved: list[Test] = []
         for when in conditions_of_pair(self.prefill, self.decode):
             still = [test for test in when.tests if moves.isdisjoint(test.reads)]
@@ -164,14 +172,6 @@ class Tail:
         for rule in rules.rules if rules else ():
             longest = max(rule.result, 1 + self.speculative_tokens)
             yield {"query_len": Domain.between(None, longest)}
-
-    def _bounds_move(self) -> bool:
-        """Whether a bound by another field is of values that are derived or coerced."""
-        entries = [entry for entry in (self.prefill, self.decode) if entry is not None]
-        moves = {*self.manifest.derive}.union(*(entry.coerce for entry in entries))
-        tests = [*tests_of_pair(self.prefill, self.decode)]
-        tests += tests_behind(self.manifest, tests)
-        return any(test.allowed.bounds and not moves.isdisjoint(test.reads) for test in tests)
 
     def own(self, said: Said, layer: Layer) -> int:
         """What tells layers apart: :meth:`follow` wants it.
