@@ -78,6 +78,10 @@ class Rule(msgspec.Struct, frozen=True):
             at.file, at.line, at.column, self.code, severity or self.severity, message, fix
         )
 
+    def undecided(self, at: Any, what: str) -> Finding:
+        """A note that a budget ended before something was certain."""
+        return self.finding(at, f"not decided: {what}", "", Severity.NOTE)
+
 
 @cache
 def codes() -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
 import msgspec
@@ -14,7 +14,7 @@ from selector.lint.covering import Covering
 from selector.lint.questions import Questions
 from selector.lint.reaching import Reaching
 from selector.lint.solving import OverBudgetError
-from selector.manifest import Manifest
+from selector.manifest import Manifest, Priority
 from selector.values import Phase, Position
 
 __all__ = ["Context"]
@@ -105,6 +105,12 @@ class Context:
     def is_own(self, at: Position) -> bool:
         """Whether a line is the business of this run: with overlays, only theirs are."""
         return not self.overlays or any(at.file == one.file for one in self.overlays)
+
+    def own_lists(self) -> Iterator[tuple[int, Priority]]:
+        """Yields the priority lists that are the business of this run, with their places."""
+        for index, one in enumerate(self.manifest.priorities):
+            if self.is_own(one.position):
+                yield index, one
 
     def name_at(self, index: int, phase: Phase, name: str) -> Position:
         """Where a priority list names an entry for a phase."""

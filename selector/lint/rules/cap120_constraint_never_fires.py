@@ -61,8 +61,7 @@ def check(context: Context) -> Iterator[Finding]:
             else:
                 yield from _finding(questions, at, *found[0])
         except OverBudgetError:
-            message = "not decided: whether this constraint ever refuses anything"
-            yield RULE.finding(at, message, "", Severity.NOTE)
+            yield RULE.undecided(at, "whether this constraint ever refuses anything")
 
 
 def _constraints(questions: Questions) -> _Places:

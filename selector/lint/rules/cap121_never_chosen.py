@@ -42,9 +42,7 @@ def check(context: Context) -> Iterator[Finding]:
     """Yields a finding for every entry that is never chosen in a phase that lists name it for."""
     reaching = context.reaching
     if reaching is None:
-        yield RULE.finding(
-            context.start, "not decided: which backends are ever chosen", "", Severity.NOTE
-        )
+        yield RULE.undecided(context.start, "which backends are ever chosen")
         return
     said = {
         name
@@ -73,8 +71,7 @@ def _of_entry(context: Context, reaching: Reaching, name: str) -> Iterator[Findi
             continue
         where = "" if len(phases) == len(Phase) else f" for {phases[0]}"
         if reach is Reach.OPEN:
-            message = f"not decided: whether {name} is ever chosen{where}"
-            yield RULE.finding(at, message, "", Severity.NOTE)
+            yield RULE.undecided(at, f"whether {name} is ever chosen{where}")
             continue
         why = _why(reaching, name, phases[0])
         yield RULE.finding(

@@ -38,15 +38,12 @@ def check(context: Context) -> Iterator[Finding]:
     reaching = context.reaching
     if reaching is None:
         return  # CAP121 says so
-    for index, one in enumerate(context.manifest.priorities):
-        if not context.is_own(one.position):
-            continue
+    for index, one in context.own_lists():
         reached = [reaching.list_reached(phase, index) for phase in one.orders]
         if Reach.YES in reached:
             continue
         if Reach.OPEN in reached:
-            message = "not decided: whether this list is ever the first to hold"
-            yield RULE.finding(one.position, message, "", Severity.NOTE)
+            yield RULE.undecided(one.position, "whether this list is ever the first to hold")
             continue
         yield RULE.finding(
             one.position, f"this list is never asked: {_why(reaching, index)}", "move it or drop it"

@@ -44,14 +44,13 @@ def check(context: Context) -> Iterator[Finding]:
     covering = context.covering
     if covering is None:
         return  # CAP121 says so
-    for index, one in enumerate(context.manifest.priorities):
-        if not context.is_own(one.position):
-            continue
+    for index, one in context.own_lists():
         try:
             yield from _of_list(context, covering, index, one)
         except OverBudgetError:
-            message = "not decided: whether a backend of this list runs wherever it decides"
-            yield RULE.finding(one.position, message, "", Severity.NOTE)
+            yield RULE.undecided(
+                one.position, "whether a backend of this list runs wherever it decides"
+            )
 
 
 def _of_list(context: Context, covering: Covering, index: int, one: Priority) -> Iterator[Finding]:

@@ -20,8 +20,8 @@ def check(context: Context) -> Iterator[Finding]:
     covering = context.covering
     if covering is None:
         return  # CAP121 says so
-    for index, one in enumerate(context.manifest.priorities):
-        if context.is_own(one.position) and names_devices(context.manifest, one) is not None:
+    for index, one in context.own_lists():
+        if names_devices(context.manifest, one) is not None:
             with suppress(OverBudgetError):  # CAP123 says so
                 yield from _of_list(context, covering, index, one)
 

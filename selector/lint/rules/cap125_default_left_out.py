@@ -48,14 +48,13 @@ def check(context: Context) -> Iterator[Finding]:
     covering = context.covering
     if covering is None:
         return  # CAP121 says so
-    for index, one in enumerate(context.manifest.priorities):
-        if not context.is_own(one.position):
-            continue
+    for index, one in context.own_lists():
         try:
             found = next(_of_list(covering, index, one), None)
         except OverBudgetError:
-            message = "not decided: whether this list refuses what another backend would run"
-            yield RULE.finding(one.position, message, "", Severity.NOTE)
+            yield RULE.undecided(
+                one.position, "whether this list refuses what another backend would run"
+            )
             continue
         if found is not None:
             yield found

@@ -48,8 +48,7 @@ def check(context: Context) -> Iterator[Finding]:
     try:
         gaps = _gaps(covering, context.manifest.invariants)
     except OverBudgetError:
-        message = "not decided: on which architectures layers get no backend"
-        yield RULE.finding(at, message, "", Severity.NOTE)
+        yield RULE.undecided(at, "on which architectures layers get no backend")
         return
     if gaps:
         said = [f"{in_words_of(kinds)} on {in_words(devices)}" for devices, kinds in gaps.items()]

@@ -55,8 +55,7 @@ def check(context: Context) -> Iterator[Finding]:
             message = "this rule never applies: no layer meets its `when`"
             yield RULE.finding(joint.position, message, "correct its `when`, or drop it")
         elif Reach.OPEN in (when, met) and met is not Reach.YES:
-            message = f"not decided: whether any two backends share {same}"
-            yield RULE.finding(joint.position, message, "", Severity.NOTE)
+            yield RULE.undecided(joint.position, f"whether any two backends share {same}")
         elif met is Reach.NO and (both is Reach.YES or reaching.both_serve(index)):
             together = "together " if both is Reach.YES else "run the same layer, so that none "
             yield RULE.finding(
@@ -83,8 +82,7 @@ def _by_device(context: Context, index: int, same: str) -> Iterator[Finding]:
             there = covering.devices(runs, covering.all)
             alone |= there - covering.devices(agreed, there)
     except OverBudgetError:
-        message = f"not decided: whether two backends share {same} on every device"
-        yield RULE.finding(position, message, "", Severity.NOTE)
+        yield RULE.undecided(position, f"whether two backends share {same} on every device")
         return
     if alone:
         message = (

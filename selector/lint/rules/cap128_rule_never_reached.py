@@ -64,8 +64,7 @@ def check(context: Context) -> Iterator[Finding]:
                 continue
             yield RULE.finding(at, *_words(questions, found[0]))
         except OverBudgetError:
-            message = "not decided: whether any question comes to this rule"
-            yield RULE.finding(at, message, "", Severity.NOTE)
+            yield RULE.undecided(at, "whether any question comes to this rule")
 
 
 def _all(questions: Questions) -> Iterator[_Place]:

@@ -47,8 +47,9 @@ def check(context: Context) -> Iterator[Finding]:
     try:
         gaps = _gaps(free, policed, manifest.deny)
     except OverBudgetError:
-        message = "not decided: whether what is denied leaves every layer a backend"
-        yield RULE.finding(manifest.deny[0].position, message, "", Severity.NOTE)
+        yield RULE.undecided(
+            manifest.deny[0].position, "whether what is denied leaves every layer a backend"
+        )
         return
     for denial, found in gaps.items():
         if context.is_own(denial.position):

@@ -23,8 +23,7 @@ def check(context: Context) -> Iterator[Finding]:
         (phase, *_) = context.manifest.priorities[index].orders
         at = context.name_at(index, phase, name)
         if not reach:
-            message = f"not decided: whether {name} ever runs what it is forced for"
-            yield RULE.finding(at, message, "", Severity.NOTE)
+            yield RULE.undecided(at, f"whether {name} ever runs what it is forced for")
             continue
         denied = [one for one in context.manifest.deny if one.backend == name]
         why = f"; {denied[0].position} denies it" if denied else ""
@@ -38,11 +37,9 @@ def check(context: Context) -> Iterator[Finding]:
 def forced_in_vain(context: Context) -> Iterator[tuple[int, str, bool]]:
     """Yields the lists of overlays that name one entry only, which never runs; false: undecided."""
     covering = context.covering_policed
-    for index, one in enumerate(context.manifest.priorities):
+    for index, one in context.own_lists():
         names = {name for order in one.orders.values() for name in order}
         if covering is None or len(names) != 1 or not context.overlays:
-            continue
-        if not context.is_own(one.position):
             continue
         (name,) = names
         phases = [p for p in Phase if p in one.orders and covering.questions.names(p, index)]
