@@ -11,8 +11,9 @@ from selector.fields import ABSENT, parse_capability
 from selector.lint.questions import Questions
 from selector.lint.solving import Way
 from selector.values import Phase
+from selector.words import listed_and
 
-__all__ = ["CUDA", "Covering", "Devices", "in_words", "listed"]
+__all__ = ["CUDA", "Covering", "Devices", "in_words"]
 
 CUDA = "cuda"
 _STEPS = 500
@@ -127,10 +128,4 @@ class Covering:
 def in_words(devices: Iterable[str]) -> str:
     """Devices, oldest first: ``9.0, 10.3 and rocm``."""
     order = {text: place for place, text in enumerate(known_capabilities())}
-    return listed(sorted(devices, key=lambda name: (order.get(name, len(order)), name)))
-
-
-def listed(words: Iterable[str]) -> str:
-    """``a, b and c``."""
-    *first, last = words
-    return f"{', '.join(first)} and {last}" if first else last
+    return listed_and(sorted(devices, key=lambda name: (order.get(name, len(order)), name)))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from selector.domains import Domain
-from selector.lint.covering import Covering, Devices, listed
+from selector.lint.covering import Covering, Devices
 from selector.lint.solving import Way
 from selector.values import Phase
+from selector.words import listed_and
 
 __all__ = ["KindOf", "in_words_of", "kind_way", "kinds_served"]
 
@@ -65,4 +66,6 @@ def in_words_of(kinds: Sequence[tuple[KindOf, Sequence[Phase]]]) -> str:
         word = {(True, True): "sparse MLA", (True, False): "MLA", (False, True): "sparse"}
         phase = "" if len(phases) == len(Phase) else f"the {phases[0]} of "
         types.setdefault((phase, word.get((mla, sparse), "plain")), []).append(attn_type)
-    return listed(f"{phase}{word} ({', '.join(names)})" for (phase, word), names in types.items())
+    return listed_and(
+        f"{phase}{word} ({', '.join(names)})" for (phase, word), names in types.items()
+    )

@@ -27,7 +27,6 @@ __all__ = [
     "accepted",
     "atoms",
     "entries",
-    "in_words",
     "known_in",
     "meaning",
     "points_somewhere",
@@ -240,12 +239,6 @@ def known_in(capabilities: Domain) -> list[str]:
 @cache
 def _known() -> tuple[tuple[str, int], ...]:
     return tuple((text, parse_capability(text)) for text in known_capabilities())
-
-
-def in_words(texts: Iterable[str]) -> str:
-    """``8.0, 8.6 and 9.0``."""
-    *most, last = texts
-    return f"{', '.join(most)} and {last}" if most else last
 
 
 def sources(context: Context) -> Iterator[Said]:

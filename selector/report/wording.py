@@ -18,6 +18,7 @@ from selector.values import (
     Rejection,
     Request,
 )
+from selector.words import listed
 
 __all__ = [
     "Places",
@@ -72,13 +73,6 @@ class Places:
 def counted(number: int, noun: str, plural: str = "") -> str:
     """``1 token``, ``3,300 tokens``."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
-
-
-def listed(words: Sequence[str], last: str = "or") -> str:
-    """``a``, ``a or b``, ``a, b or c``."""
-    if len(words) < 2:
-        return "".join(words)
-    return f"{', '.join(words[:-1])} {last} {words[-1]}"
 
 
 def ordinal(number: int) -> str:

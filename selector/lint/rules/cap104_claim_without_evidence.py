@@ -9,9 +9,10 @@ from selector.document import Mapping
 from selector.fields import parse_capability, show_domain
 from selector.lint.catalogue import Rule
 from selector.lint.context import Context
-from selector.lint.statements import accepted, entries, in_words, known_in, union_of
+from selector.lint.statements import accepted, entries, known_in, union_of
 from selector.manifest import Entry
 from selector.values import Finding, Severity
+from selector.words import listed_and
 
 _RUN = re.compile(r"(?P<where>[0-9]{1,2}\.[0-9]{1,2})-[0-9]{4}-[0-9]{2}-[0-9]{2}(?:-|$)")
 """An evidence id of ``attnsel certify``: the compute capability, the day, and more."""
@@ -66,7 +67,7 @@ def _elsewhere(raw: Mapping, entry: Entry) -> Iterator[Finding]:
     if left:
         yield RULE.finding(
             raw.values_at["verified_on"],
-            f"{entry.name} was run on {in_words(run)}, and also accepts {in_words(left)}",
+            f"{entry.name} was run on {listed_and(run)}, and also accepts {listed_and(left)}",
             "run `attnsel certify` there too, or link a report in `evidence`",
             Severity.NOTE,
         )

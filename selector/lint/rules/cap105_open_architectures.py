@@ -9,9 +9,10 @@ from selector.domains import Domain
 from selector.fields import capability_text, parse_capability, parse_capability_set
 from selector.lint.catalogue import Rule
 from selector.lint.context import Context
-from selector.lint.statements import Place, Stated, accepted, atoms, in_words, known_in, predicates
+from selector.lint.statements import Place, Stated, accepted, atoms, known_in, predicates
 from selector.manifest import Entry
 from selector.values import Finding, Severity
+from selector.words import listed_and
 
 _SPECIFIC = parse_capability("9.0")
 """From here on kernels are built for exact architectures (``sm_90a``, ``sm_100a``, ``sm_120a``)."""
@@ -30,7 +31,7 @@ def _check(context: Context) -> Iterator[Finding]:
             if floor is None or not _matters(stated, floor, context, reached):
                 continue
             now = known_in(Domain.between(floor, None))
-            today = f"today it takes {in_words(now)}" if now else "no known device is in it"
+            today = f"today it takes {listed_and(now)}" if now else "no known device is in it"
             yield RULE.finding(
                 at,
                 f"capability {value} has no upper end; {today}, tomorrow whatever comes",

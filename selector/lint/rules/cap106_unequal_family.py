@@ -10,10 +10,11 @@ from selector.domains import Domain, Value
 from selector.fields import BUILTIN, parse_capability
 from selector.lint.catalogue import Rule
 from selector.lint.context import Context
-from selector.lint.statements import Place, Stated, atoms, in_words, predicates
+from selector.lint.statements import Place, Stated, atoms, predicates
 from selector.manifest import Entry
 from selector.rules import Question
 from selector.values import Finding, Position, Severity
+from selector.words import listed_and
 
 _BYTES_PER_ELEMENT = 512
 """Of a head: a tile of 128 queries beside one of 64 keys and one of 64 values, 16 bits each."""
@@ -38,7 +39,7 @@ def _check(context: Context) -> Iterator[Finding]:
                     at,
                     f"the members of {value} differ in shared memory ({_by_size(members)}), and "
                     f"head sizes above {_largest(members[short[0]])} are taken on "
-                    f"{in_words(short)} as on the others",
+                    f"{listed_and(short)} as on the others",
                     "list the members, and the head sizes of each by `cases`",
                 )
 
@@ -122,7 +123,7 @@ def _domain(raw: Any) -> Domain:
 def _by_size(members: Mapping[str, int]) -> str:
     """``99 KiB on 8.6 and 8.9, 163 KiB on 8.0 and 8.7``."""
     return ", ".join(
-        f"{kib} KiB on {in_words(text for text, own in members.items() if own == kib)}"
+        f"{kib} KiB on {listed_and(text for text, own in members.items() if own == kib)}"
         for kib in sorted(set(members.values()))
     )
 

@@ -10,8 +10,9 @@ from selector.domains import Domain
 from selector.fields import capability_text, parse_capability, parse_capability_set
 from selector.lint.catalogue import Rule
 from selector.lint.context import Context
-from selector.lint.statements import Place, Stated, atoms, in_words, known_in, predicates
+from selector.lint.statements import Place, Stated, atoms, known_in, predicates
 from selector.values import Finding, Position, Severity
+from selector.words import listed_and
 
 
 def _check(context: Context) -> Iterator[Finding]:
@@ -57,7 +58,7 @@ def _never_derived(stated: Stated, value: Any, at: Position, known: Domain) -> F
     verb = "is" if isinstance(value, dict) else "is never"
     return RULE.finding(
         at,
-        f"{stated.field} {verb} {shown}; its rules give {in_words(texts)}",
+        f"{stated.field} {verb} {shown}; its rules give {listed_and(texts)}",
         f"compare with one of these, or add a rule to `derive: {stated.field}`",
     )
 

@@ -10,8 +10,9 @@ from selector.domains import Domain
 from selector.fields import parse_capability_set
 from selector.lint.catalogue import Rule
 from selector.lint.context import Context
-from selector.lint.statements import RuleList, atoms, in_words, known_in, rule_lists
+from selector.lint.statements import RuleList, atoms, known_in, rule_lists
 from selector.values import Finding, Position, Severity
+from selector.words import listed_and
 
 
 class _Case(NamedTuple):
@@ -55,8 +56,8 @@ def _disagreeing(case: _Case, cases: list[_Case], rules: RuleList) -> Iterator[F
         is_open = any(span.high is None for span in case.takes.spans)
         yield RULE.finding(
             case.at,
-            f"{rules.decides} is the same here as by line {other.at.line} on {in_words(shared)}; "
-            f"here it is so on {in_words(more)} too, there it is not",
+            f"{rules.decides} is the same here as by line {other.at.line} on {listed_and(shared)}; "
+            f"here it is so on {listed_and(more)} too, there it is not",
             "make both the same, or say in a comment why they differ",
             Severity.WARNING if is_open else Severity.NOTE,
         )

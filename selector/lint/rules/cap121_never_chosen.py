@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 from selector.lint.catalogue import Rule
 from selector.lint.context import Context
-from selector.lint.covering import listed
 from selector.lint.reaching import Reach, Reaching
 from selector.lint.rules.cap202_forced_never_runs import forced_in_vain
 from selector.lint.solving import Way
 from selector.values import Finding, Phase, Severity
+from selector.words import listed_and
 
 BAD = """\
 attnsel: 1
@@ -135,7 +135,7 @@ def _why(reaching: Reaching, name: str, phase: Phase) -> str:
         return "no list that names it decides about what it accepts"
     if len(before) == 1:
         return f"{next(iter(before))} stands before it and runs all that it runs"
-    return f"{listed(before)} stand before it and run all that it runs"
+    return f"{listed_and(before)} stand before it and run all that it runs"
 
 
 RULE = Rule(

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 from selector.lint.catalogue import Rule
 from selector.lint.context import Context
-from selector.lint.covering import in_words, listed
+from selector.lint.covering import in_words
 from selector.lint.reaching import Reach
 from selector.lint.solving import OverBudgetError
 from selector.values import Finding, Severity
+from selector.words import listed_and
 
 BAD = """\
 attnsel: 1
@@ -50,7 +51,7 @@ def check(context: Context) -> Iterator[Finding]:
             continue
         when = reaching.can_be(reaching.questions.all_hold(joint.when))
         met, both = reaching.pairs_meet(index) if when is Reach.YES else (Reach.YES, Reach.YES)
-        same = listed(joint.same)
+        same = listed_and(joint.same)
         if when is Reach.NO:
             message = "this rule never applies: no layer meets its `when`"
             yield RULE.finding(joint.position, message, "correct its `when`, or drop it")

@@ -4,11 +4,12 @@ from collections.abc import Iterator
 
 from selector.lint.catalogue import Rule
 from selector.lint.context import Context
-from selector.lint.covering import Covering, Devices, in_words, listed
+from selector.lint.covering import Covering, Devices, in_words
 from selector.lint.kinds import KindOf, in_words_of, kinds_served
 from selector.lint.solving import OverBudgetError
 from selector.manifest import Denial
 from selector.values import Finding, Phase, Severity
+from selector.words import listed_and
 
 BAD = """\
 attnsel: 1
@@ -59,7 +60,7 @@ def check(context: Context) -> Iterator[Finding]:
                 for one in manifest.deny
                 if one.backend != denial.backend and _concerns(policed, one, found)
             ]
-            beside = f", with {listed(dict.fromkeys(others))}" if others else ""
+            beside = f", with {listed_and(dict.fromkeys(others))}" if others else ""
             yield RULE.finding(
                 denial.position,
                 f"denying {denial.backend}{beside} leaves no backend for {'; '.join(said)}",
