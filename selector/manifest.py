@@ -124,6 +124,12 @@ class Entry(msgspec.Struct, frozen=True):
     claimed: Claim | None = None
     verified_on: tuple[str, ...] = ()
 
+    @property
+    def thresholds(self) -> tuple[int, ...]:
+        """The longest queries that count as decodes, in tokens, one for each rule that gives one."""
+        rules = self.decode_threshold
+        return tuple(rule.result for rule in rules.rules) if rules else ()
+
     def coerced(self, asked: Question) -> Question:
         """The question with the values that this backend really uses, once it runs the layer."""
         if not self.coerce:

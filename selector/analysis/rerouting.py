@@ -22,7 +22,7 @@ from selector.devices import architectures
 from selector.domains import Domain
 from selector.errors import AttnselError
 from selector.fields import REQUEST_FIELDS
-from selector.manifest import Entry, Manifest
+from selector.manifest import Manifest
 from selector.plan.kind import Pair
 from selector.plan.plan import Pick, Plan
 from selector.plan.terms import tests_after
@@ -93,7 +93,7 @@ def _lengths_of(manifests: Sequence[Manifest], names: Sequence[str]) -> list[tup
             if test.allowed.fixed not in sets.setdefault(test.field, []):
                 sets[test.field].append(test.allowed.fixed)
         for entry in (manifest.entries[n] for n in names if n in manifest.entries):
-            thresholds.update(dict.fromkeys(_thresholds(entry)))
+            thresholds.update(dict.fromkeys(entry.thresholds))
     for name in REQUEST_FIELDS:
         edges.update((n, None) for values in sets.get(name, ()) for n in _edges(values))
     numbers = sorted({*edges, *thresholds, *(n + 1 for n in thresholds)})
@@ -119,11 +119,6 @@ def _edges(values: Domain) -> Iterator[int]:
         for end in (span.low, span.high):
             if end is not None:
                 yield from (n for n in (end - 1, end, end + 1) if n >= 1)
-
-
-def _thresholds(entry: Entry) -> Iterator[int]:
-    for rule in entry.decode_threshold.rules if entry.decode_threshold else ():
-        yield rule.result
 
 
 # -- known models --------------------------------------------------------------------------------

@@ -61,8 +61,7 @@ class Suspicion(msgspec.Struct, frozen=True):
             if test.field in _LENGTHS:
                 found.update(dict.fromkeys(_edges(test.allowed.fixed)))
         for entry in manifest.entries.values():
-            for case in entry.decode_threshold.rules if entry.decode_threshold else ():
-                found[case.result + 1] = None
+            found.update((threshold + 1, None) for threshold in entry.thresholds)
         numbers = sorted(found)
         return [(q, s) for q, s in product(numbers, numbers) if q <= s][:_MOST]
 

@@ -155,5 +155,4 @@ def _tests(bound: Bound, whatever: Resolution) -> Iterator[Test]:
 def _thresholds(bound: Bound, whatever: Resolution) -> Iterator[int]:
     """Yields the longest queries that can count as a decode, in tokens."""
     for name in whatever.decode.possible:
-        rules = bound.manifest.entries[name].decode_threshold
-        yield from (rule.result for rule in rules.rules) if rules else ()
+        yield from bound.manifest.entries[name].thresholds

@@ -168,9 +168,8 @@ class Tail:
                 yield term
         if self.prefill is not None and self.prefill.sparse:
             yield {"dense_prefill": Domain.of(True)}
-        rules = self.decode.decode_threshold if self.decode else None
-        for rule in rules.rules if rules else ():
-            longest = max(rule.result, 1 + self.speculative_tokens)
+        for threshold in self.decode.thresholds if self.decode else ():
+            longest = max(threshold, 1 + self.speculative_tokens)
             yield {"query_len": Domain.between(None, longest)}
 
     def own(self, said: Said, layer: Layer) -> int:

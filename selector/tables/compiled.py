@@ -218,9 +218,9 @@ class Compiled:
         """The sets, and those of queries that count as decodes for some backends."""
         entries = [self.manifest.entries[name] for name in dict.fromkeys(names)]
         longest = [
-            Domain.between(None, max(rule.result, 1 + form.speculative))
+            Domain.between(None, max(threshold, 1 + form.speculative))
             for entry in entries
-            for rule in (entry.decode_threshold.rules if entry.decode_threshold else ())
+            for threshold in entry.thresholds
         ]
         return {**sets, "query_len": [*sets.get("query_len", ()), *longest]}
 
