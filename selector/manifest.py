@@ -126,7 +126,7 @@ class Entry(msgspec.Struct, frozen=True):
 
     @property
     def thresholds(self) -> tuple[int, ...]:
-        """The longest queries that count as decodes, in tokens, one for each rule that gives one."""
+        """The longest queries that count as decodes, in tokens: one for each rule."""
         rules = self.decode_threshold
         return tuple(rule.result for rule in rules.rules) if rules else ()
 
