@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 
 from selector.drift.claims import compare_claims
-from selector.drift.reading import Attribute, Backend, ClassReading, EngineReading
+from selector.drift.reading import Attribute, Backend, ClassReading, EngineReading, Vocabulary
 from selector.drift.refusals import compare_constructors
 from selector.drift.rules import CLAIM, DENSE, GONE, UNDECIDED, UNLISTED
 from selector.drift.saying import CAPABILITIES, Pair, called, name_of, place_of, source_of
@@ -17,12 +17,6 @@ from selector.manifest import Manifest
 from selector.values import Finding, Position, Severity
 
 __all__ = ["CAPABILITIES", "compare", "pairs"]
-
-PREFILL = "_MLA_PREFILL"
-"""Behind the name of a backend that only computes the prefill of latent attention."""
-DENSE_PREFILL = "supports_dense_mha_prefill"
-_DENSE_METHOD = "forward_mha"
-_FOREIGN = re.compile(r"(?:^|[._])(rocm|amd|xpu|cpu|amx|tpu|npu)")
 
 
 def compare(manifest: Manifest, reading: EngineReading) -> tuple[Finding, ...]:
@@ -46,11 +40,12 @@ def pairs(manifest: Manifest, reading: EngineReading) -> Iterator[Pair]:
     """The entries whose backend class was read."""
     for name, backend in _named(reading).items():
         if name in manifest.entries and backend.cls is not None:
-            yield Pair(manifest.entries[name], backend)
+            yield Pair(manifest.entries[name], backend, reading.vocabulary)
 
 
 def _named(reading: EngineReading) -> dict[str, Backend]:
-    prefill = {f"{one.name}{PREFILL}": one for one in reading.prefill}
+    suffix = reading.vocabulary.prefill_suffix
+    prefill = {f"{one.name}{suffix}": one for one in reading.prefill}
     return {one.name: one for one in reading.backends} | prefill
 
 
@@ -58,7 +53,7 @@ def _registry(manifest: Manifest, reading: EngineReading) -> Iterator[Finding]:
     named = _named(reading)
     for name, backend in named.items():
         if name not in manifest.entries:
-            yield _unlisted(name, backend, manifest)
+            yield _unlisted(name, backend, manifest, reading.vocabulary)
     if not named:
         return  # the registry could not be read, which is a finding already
     for entry in manifest.entries.values():
@@ -76,14 +71,14 @@ def _registry(manifest: Manifest, reading: EngineReading) -> Iterator[Finding]:
             )
 
 
-def _unlisted(name: str, backend: Backend, manifest: Manifest) -> Finding:
+def _unlisted(name: str, backend: Backend, manifest: Manifest, vocabulary: Vocabulary) -> Finding:
     if not backend.registered:
         words = f"{name} registers no class, so nothing is compared"
         return UNDECIDED.finding(backend.at, words)
     if backend.cls is None:
         words = f"{name}: {backend.registered} is not compared: {_problem(backend)}"
         return UNDECIDED.finding(backend.at, words)
-    foreign = _foreign(backend)
+    foreign = _foreign(backend, vocabulary.foreign)
     also = f"; it names another platform ({foreign})" if foreign else ""
     described = f"{manifest.ref.name} {manifest.ref.version}"
     return UNLISTED.finding(
@@ -99,32 +94,32 @@ def _problem(backend: Backend) -> str:
     return backend.problem.removeprefix(":1: ")
 
 
-def _foreign(backend: Backend) -> str:
+def _foreign(backend: Backend, platforms: tuple[str, ...]) -> str:
     """The other platform that a backend, its module or an ancestor is named after."""
     classes = backend.cls.mro if backend.cls is not None else ()
     text = "_".join((backend.name, backend.registered, *classes)).lower()
-    found = _FOREIGN.search(text)
-    return found[1] if found else ""
+    named = (one for one in platforms if re.search(rf"(?:^|[._]){re.escape(one)}", text))
+    return next(named, "")
 
 
 def _dense_prefill(pair: Pair) -> Iterator[Finding]:
-    entry, backend = pair
-    impl = backend.impl
-    if not entry.sparse and not _is_sparse(backend):
+    entry, backend, vocabulary = pair
+    impl, asked = backend.impl, vocabulary.dense_prefill
+    if not asked or (not entry.sparse and not _is_sparse(pair)):
         return
     at = entry.dense_prefill_at or entry.position
     if impl is None:
         why = backend.impl_problem or "no implementation is named"
         yield UNDECIDED.finding(at, f"{entry.name} dense_prefill: {why}")
         return
-    stated = impl.attributes.get(DENSE_PREFILL)
+    stated = impl.attributes.get(asked)
     if stated is None or not (_says(stated, True) or _says(stated, False)):
         why = "is not known from the code alone" if stated else "is said by no class"
-        words = f"{DENSE_PREFILL} of {name_of(impl.path)} ({place_of(impl.at)}) {why}"
+        words = f"{asked} of {name_of(impl.path)} ({place_of(impl.at)}) {why}"
         yield UNDECIDED.finding(at, f"{entry.name} dense_prefill: {words}")
     elif stated.defined_in != impl.path and _says(stated, True):
         yield _inherited(pair, stated, at)
-    elif not _says(_attribute(backend, "is_mla"), False):
+    elif not _says(_kind(pair, "mla"), False):
         yield from _stated(pair, stated, at)
 
 
@@ -140,7 +135,7 @@ def _stated(pair: Pair, stated: Attribute, at: Position) -> Iterator[Finding]:
         f"{entry.name} dense_prefill: the manifest says {str(said).lower()}, "
         f"and {source_of(stated)} says {not said}"
     )
-    if set_at := [one for one in impl.assigned if one.name == DENSE_PREFILL]:
+    if set_at := [one for one in impl.assigned if one.name == stated.name]:
         place = place_of(set_at[0].at)
         words += f"; a constructor sets {set_at[0].expression} at times ({place})"
         yield UNDECIDED.finding(at, words)
@@ -149,37 +144,37 @@ def _stated(pair: Pair, stated: Attribute, at: Position) -> Iterator[Finding]:
 
 
 def _inherited(pair: Pair, stated: Attribute, at: Position) -> Finding:
-    entry, backend = pair
-    impl = backend.impl
+    entry, impl, name = pair.entry, pair.backend.impl, stated.name
     assert impl is not None
     words = (
         f"{entry.name}: {name_of(impl.path)} ({place_of(impl.at)}) does not state "
-        f"{DENSE_PREFILL} and inherits True from {name_of(stated.defined_in)} "
-        f"({place_of(stated.at)}){_promise(impl)}"
+        f"{name} and inherits True from {name_of(stated.defined_in)} "
+        f"({place_of(stated.at)}){_promise(pair, impl)}"
     )
-    set_at = [one for one in impl.assigned if one.name == DENSE_PREFILL]
+    set_at = [one for one in impl.assigned if one.name == name]
     if set_at:
         words += f"; a constructor sets {set_at[0].expression} at times ({place_of(set_at[0].at)})"
-    if _says(_attribute(backend, "is_mla"), False):
+    if _says(_kind(pair, "mla"), False):
         words += "; only MLA layers ask for it, and this is none"
         return DENSE.finding(at, words, severity=Severity.NOTE)
     claimed = entry.claimed is not None and entry.claimed.dense_prefill is True
     if entry.dense_prefill is not False or claimed:
-        fix = f"state {DENSE_PREFILL} in {name_of(impl.path)}"
+        fix = f"state {name} in {name_of(impl.path)}"
         return DENSE.finding(at, words, fix, Severity.WARNING)
     if set_at:
         return UNDECIDED.finding(at, words)
     return DENSE.finding(
-        at, f"{words}; the manifest says false", f"set {DENSE_PREFILL} = False in the class"
+        at, f"{words}; the manifest says false", f"set {name} = False in the class"
     )
 
 
-def _promise(impl: ClassReading) -> str:
+def _promise(pair: Pair, impl: ClassReading) -> str:
     """What keeps the inherited path from running, where that is seen."""
-    method = impl.methods.get(_DENSE_METHOD)
+    name = pair.vocabulary.dense_method
+    method = impl.methods.get(name)
     if method is None:
         return ""
-    owner = f"{_DENSE_METHOD} of {name_of(method.defined_in)} ({place_of(method.at)})"
+    owner = f"{name} of {name_of(method.defined_in)} ({place_of(method.at)})"
     if method.raises:
         return f"; {owner} raises {method.raises}"
     if method.missing:
@@ -188,14 +183,17 @@ def _promise(impl: ClassReading) -> str:
     return ""
 
 
-def _is_sparse(backend: Backend) -> bool:
+def _is_sparse(pair: Pair) -> bool:
     """Whether the backend or its implementation says so; the router asks the latter."""
-    impl = backend.impl.attributes.get("is_sparse") if backend.impl is not None else None
-    return _says(_attribute(backend, "is_sparse"), True) or _says(impl, True)
+    name, impl = pair.vocabulary.kinds.get("sparse", ""), pair.backend.impl
+    said = impl.attributes.get(name) if impl is not None else None
+    return _says(_kind(pair, "sparse"), True) or _says(said, True)
 
 
-def _attribute(backend: Backend, name: str) -> Attribute | None:
-    return backend.cls.attributes.get(name) if backend.cls is not None else None
+def _kind(pair: Pair, field: str) -> Attribute | None:
+    """What the backend's class says of all its layers."""
+    cls = pair.backend.cls
+    return cls.attributes.get(pair.vocabulary.kinds.get(field, "")) if cls is not None else None
 
 
 def _says(attribute: Attribute | None, value: bool) -> bool:

@@ -28,39 +28,6 @@ from selector.values import Finding, Position, Severity
 
 __all__ = ["compare_claims"]
 
-CAPABILITY = "supports_compute_capability"
-VALUES = {
-    "head_size": "supports_head_size",
-    "dtype": "supports_dtype",
-    "kv_cache_dtype": "supports_kv_cache_dtype",
-    "block_size": "supports_block_size",
-    "attn_type": "supports_attn_type",
-}
-"""Field → the method that was asked with its values."""
-LISTS = {
-    "head_size": "get_supported_head_sizes",
-    "dtype": "supported_dtypes",
-    "kv_cache_dtype": "supported_kv_cache_dtypes",
-    "block_size": "get_supported_kernel_block_sizes",
-}
-"""Field → the list that the method of a base class looks into."""
-FEATURES: Mapping[str, tuple[str, Any]] = {
-    "sink": ("supports_sink", True),
-    "sliding_window": ("supports_sliding_window", 128),
-    "mm_prefix": ("supports_mm_prefix", True),
-    "per_head_quant_scales": ("supports_per_head_quant_scales", True),
-    "rswa": ("supports_rswa", True),
-    "non_causal": ("supports_non_causal", True),
-    "non_causal_dcp": ("supports_non_causal_dcp", True),
-    "batch_invariant": ("supports_batch_invariance", True),
-    "kv_connector": ("supports_kv_connector", True),
-    "pcp": ("supports_pcp", True),
-    "dcp": ("supports_dcp", True),
-    "adaptive_verification": ("supports_device_cpu_query_lens_mismatch", True),
-}
-"""Field → the attribute that says whether it is supported, and a value that asks for it."""
-KINDS = {"mla": "is_mla", "sparse": "is_sparse"}
-
 Machines = Mapping[str, Machine]
 Said = tuple[bool | None, bool | None]
 """What the manifest says, and what the code says."""
@@ -87,19 +54,22 @@ def compare_claims(
 def _unsaid(manifest: Manifest, reading: EngineReading, pairs: list[Pair]) -> Iterator[Finding]:
     """Fields of which no class says anything: an older engine does not know them."""
     known = {name for pair in pairs if pair.backend.cls for name in pair.backend.cls.attributes}
-    names = {**KINDS, **VALUES, **{field: name for field, (name, _) in FEATURES.items()}}
+    words = reading.vocabulary
+    names = (
+        words.kinds | words.values | {field: name for field, (name, _) in words.features.items()}
+    )
     unsaid = [
         f for f, name in names.items() if f in manifest.vocabulary.fields and name not in known
     ]
     if pairs and unsaid:
-        words = f"no class of {called(reading)} speaks of {', '.join(unsaid)}"
+        what = f"no class of {called(reading)} speaks of {', '.join(unsaid)}"
         at = Position(manifest.ref.file, 1, 1)
-        yield UNDECIDED.finding(at, f"{words}: not compared")
+        yield UNDECIDED.finding(at, f"{what}: not compared")
 
 
 def _kinds(pair: Pair, capabilities: Sequence[str]) -> Iterator[Finding]:
     """Whether it is MLA, and whether it is sparse."""
-    for field, name in KINDS.items():
+    for field, name in pair.vocabulary.kinds.items():
         if (attribute := _attribute(pair.backend, name)) is None:
             continue
         stated, at = getattr(pair.entry, field), stated_at(pair.entry, field)
@@ -113,7 +83,7 @@ def _kinds(pair: Pair, capabilities: Sequence[str]) -> Iterator[Finding]:
 
 
 def _open_ended(pair: Pair, machines: Machines) -> Iterator[Finding]:
-    attribute = _attribute(pair.backend, CAPABILITY)
+    attribute = _attribute(pair.backend, pair.vocabulary.capability)
     if attribute is None or FUTURE not in machines:
         return
     said = {one: _feature(attribute, one) for one in machines}
@@ -131,16 +101,18 @@ def _open_ended(pair: Pair, machines: Machines) -> Iterator[Finding]:
 
 def _fields(pair: Pair, machines: Machines) -> Iterator[Finding]:
     known = {one: machine for one, machine in machines.items() if one != FUTURE}
-    if attribute := _attribute(pair.backend, CAPABILITY):
+    if attribute := _attribute(pair.backend, pair.vocabulary.capability):
         yield from _tell(pair, "capability", attribute, _capabilities(pair, attribute, known))
     here = {one: on for one, on in known.items() if on.runs(pair.entry) is not False}
-    for field, name in VALUES.items():
+    asked = _asked(here)
+    for field, name in pair.vocabulary.values.items():
         attribute = _attribute(pair.backend, name)
-        if attribute is not None and field in _vocabulary(here):
-            yield from _tell(pair, field, attribute, _values(pair, field, attribute, here))
-    for field, (name, value) in FEATURES.items():
+        if attribute is not None and field in asked:
+            by = _list(pair, field, attribute)
+            yield from _tell(pair, field, attribute, _values(pair, field, attribute, here), by)
+    for field, (name, value) in pair.vocabulary.features.items():
         attribute = _attribute(pair.backend, name)
-        if attribute is None or field not in _vocabulary(here):
+        if attribute is None or field not in asked:
             continue
         said = {
             one: (on.accepts(pair.entry, field, value), _feature(attribute, one))
@@ -149,7 +121,7 @@ def _fields(pair: Pair, machines: Machines) -> Iterator[Finding]:
         yield from _tell(pair, field, attribute, {"": said})
 
 
-def _vocabulary(machines: Machines) -> Any:
+def _asked(machines: Machines) -> Any:
     """The fields that can be asked about; none where the backend runs nowhere."""
     return next((one.fields for one in machines.values()), {})
 
@@ -187,7 +159,11 @@ def _feature(attribute: Attribute, capability: str) -> bool | None:
 
 
 def _tell(
-    pair: Pair, field: str, attribute: Attribute, said: Mapping[Any, Mapping[str, Said]]
+    pair: Pair,
+    field: str,
+    attribute: Attribute,
+    said: Mapping[Any, Mapping[str, Said]],
+    by: str = "",
 ) -> Iterator[Finding]:
     """Findings for one field, those of values that differ on the same architectures in one."""
     differ: defaultdict[tuple[bool, tuple[str, ...]], list[Any]] = defaultdict(list)
@@ -204,7 +180,9 @@ def _tell(
             open_ |= dict.fromkeys(unknown)
     at = stated_at(pair.entry, field)
     for (stated, where), group in differ.items():
-        yield CLAIM.finding(at, _differs(pair, field, attribute, stated, where, group))
+        yield CLAIM.finding(
+            at, _differs(pair, field, f"{source_of(attribute)}{by}", stated, where, group)
+        )
     if open_:
         yield UNDECIDED.finding(at, _unknown(pair, field, attribute, [*open_], values))
 
@@ -212,7 +190,7 @@ def _tell(
 def _differs(
     pair: Pair,
     field: str,
-    attribute: Attribute,
+    source: str,
     stated: bool,
     where: tuple[str, ...],
     values: list[Any],
@@ -224,13 +202,13 @@ def _differs(
     verbs = ("accepts", "refuses") if stated else ("refuses", "accepts")
     return (
         f"{pair.entry.name} {field}: the manifest {verbs[0]} {what}, "
-        f"and {source_of(attribute)}{_by(pair, field, attribute)} {verbs[1]} {them}{tail}"
+        f"and {source} {verbs[1]} {them}{tail}"
     )
 
 
-def _by(pair: Pair, field: str, method: Attribute) -> str:
+def _list(pair: Pair, field: str, method: Attribute) -> str:
     """The class's own list, where a base class has the method that looks into it."""
-    found = _attribute(pair.backend, LISTS.get(field, ""))
+    found = _attribute(pair.backend, pair.vocabulary.lists.get(field, ""))
     if found is None or found.defined_in == method.defined_in:
         return ""
     return f", by {source_of(found)},"

@@ -22,6 +22,7 @@ __all__ = [
     "Method",
     "Need",
     "Reader",
+    "Vocabulary",
 ]
 
 
@@ -215,6 +216,38 @@ class Backend(msgspec.Struct, frozen=True, omit_defaults=True):
         return {role: cls for role, cls in roles.items() if cls is not None}
 
 
+class Vocabulary(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where an engine's classes say what a manifest has fields for; what is empty is not compared.
+
+    Attributes:
+        kinds: field → the attribute that says it of all its layers: ``mla``, ``sparse``.
+        values: field → the method that was asked with its values.
+        lists: field → the list that the method of a base class looks into.
+        features: field → the attribute that says whether it is supported, and a value that asks
+            for it.
+        capability: the attribute that says which architectures are.
+        arguments: argument of a constructor → the field, and the value that any argument which
+            is not ``None`` stands for; ``None``: the argument is the value.
+        dense_prefill: the attribute of an implementation that says whether it has one.
+        dense_method: the method that computes it.
+        prefill_suffix: what a manifest puts behind the names of backends that only compute the
+            prefill of latent attention.
+        foreign: other platforms than the one that is supposed, as names of backends, modules and
+            classes begin or continue with them.
+    """
+
+    kinds: dict[str, str] = {}
+    values: dict[str, str] = {}
+    lists: dict[str, str] = {}
+    features: dict[str, tuple[str, Any]] = {}
+    capability: str = ""
+    arguments: dict[str, tuple[str, Any]] = {}
+    dense_prefill: str = ""
+    dense_method: str = ""
+    prefill_suffix: str = ""
+    foreign: tuple[str, ...] = ()
+
+
 class EngineReading(msgspec.Struct, frozen=True):
     """What a source says.
 
@@ -228,6 +261,7 @@ class EngineReading(msgspec.Struct, frozen=True):
         prefill: backends that only compute the prefill of latent attention.
         modules: how many modules were read.
         findings: what could not be read.
+        vocabulary: where its classes say what a manifest has fields for.
     """
 
     engine: str
@@ -239,6 +273,7 @@ class EngineReading(msgspec.Struct, frozen=True):
     prefill: tuple[Backend, ...]
     modules: int
     findings: tuple[Finding, ...]
+    vocabulary: Vocabulary = Vocabulary()
 
     def counts(self) -> dict[str, int]:
         """How many attributes of all classes are ``known`` and how many ``dynamic``."""

@@ -28,17 +28,6 @@ from selector.values import Finding, Severity
 
 __all__ = ["compare_constructors"]
 
-ARGUMENTS: dict[str, tuple[str, Any]] = {
-    "kv_cache_dtype": ("kv_cache_dtype", None),
-    "attn_type": ("attn_type", None),
-    "alibi_slopes": ("alibi", True),
-    "logits_soft_cap": ("soft_cap", True),
-    "sliding_window": ("sliding_window", 128),
-}
-"""Argument of a constructor → the field, and the value that any argument stands for."""
-CLAIMS = {"kv_cache_dtype": "supports_kv_cache_dtype", "attn_type": "supports_attn_type"}
-"""Field → the method by which the class claims its values."""
-
 
 def compare_constructors(
     manifest: Manifest, reading: EngineReading, pairs: list[Pair]
@@ -59,14 +48,14 @@ def compare_constructors(
         here = {one: on for one, on in machines.items() if on.runs(pair.entry) is not False}
         for guard in pair.backend.impl.guards if pair.backend.impl is not None and here else ():
             for refused in guard.refuses:
-                if refused.name in ARGUMENTS:
+                if refused.name in pair.vocabulary.arguments:
                     yield from _refused(pair, guard, refused, here)
 
 
 def _refused(
     pair: Pair, guard: Guard, refused: Attribute, machines: dict[str, Machine]
 ) -> Iterator[Finding]:
-    field, stands_for = ARGUMENTS[refused.name]
+    field, stands_for = pair.vocabulary.arguments[refused.name]
     groups: defaultdict[tuple[_State, tuple[str, ...]], list[Any]] = defaultdict(list)
     for raw in refused.asked:
         if raw is None:
@@ -131,5 +120,7 @@ def _state(
 def _claims(pair: Pair, field: str, raw: Any, capability: str) -> bool:
     """Whether the class certainly accepts a value."""
     cls = pair.backend.cls
-    attribute = cls.attributes.get(CLAIMS.get(field, "")) if cls is not None else None
+    attribute = (
+        cls.attributes.get(pair.vocabulary.values.get(field, "")) if cls is not None else None
+    )
     return attribute is not None and takes(answer_on(attribute, capability), raw) is True

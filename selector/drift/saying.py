@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from selector.devices import known_capabilities
 from selector.domains import Value
-from selector.drift.reading import Answer, Attribute, Backend, EngineReading
+from selector.drift.reading import Answer, Attribute, Backend, EngineReading, Vocabulary
 from selector.fields import UNSET, parse_capability
 from selector.manifest import Entry, Manifest
 from selector.rules import Answer as Holds
@@ -42,10 +42,11 @@ SHOWN = 8
 
 
 class Pair(NamedTuple):
-    """An entry of the manifest, and the backend that it describes."""
+    """An entry of the manifest, the backend that it describes, and where its classes say what."""
 
     entry: Entry
     backend: Backend
+    vocabulary: Vocabulary
 
 
 class Machine:

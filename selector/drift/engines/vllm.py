@@ -12,7 +12,7 @@ from selector.drift.evaluating import Probe, Worlds, ask, make_worlds, position,
 from selector.drift.hierarchy import is_enum
 from selector.drift.methods import read_methods
 from selector.drift.modules import Modules
-from selector.drift.reading import Backend, ClassReading, EngineReading
+from selector.drift.reading import Backend, ClassReading, EngineReading, Vocabulary
 from selector.drift.terms import (
     ClassTerm,
     EnumMember,
@@ -54,6 +54,49 @@ ATTENTION_TYPES = ("decoder", "encoder", "encoder_only", "encoder_decoder")
 MLA_DIMENSIONS = (
     (64, 64, 128), (128, 64, 128), (192, 64, 256), (256, 0, 256), (64, 32, 64), (128, 64, 192),
 )  # fmt: skip
+
+VOCABULARY = Vocabulary(
+    kinds={"mla": "is_mla", "sparse": "is_sparse"},
+    values={
+        "head_size": "supports_head_size",
+        "dtype": "supports_dtype",
+        "kv_cache_dtype": "supports_kv_cache_dtype",
+        "block_size": "supports_block_size",
+        "attn_type": "supports_attn_type",
+    },
+    lists={
+        "head_size": "get_supported_head_sizes",
+        "dtype": "supported_dtypes",
+        "kv_cache_dtype": "supported_kv_cache_dtypes",
+        "block_size": "get_supported_kernel_block_sizes",
+    },
+    features={
+        "sink": ("supports_sink", True),
+        "sliding_window": ("supports_sliding_window", 128),
+        "mm_prefix": ("supports_mm_prefix", True),
+        "per_head_quant_scales": ("supports_per_head_quant_scales", True),
+        "rswa": ("supports_rswa", True),
+        "non_causal": ("supports_non_causal", True),
+        "non_causal_dcp": ("supports_non_causal_dcp", True),
+        "batch_invariant": ("supports_batch_invariance", True),
+        "kv_connector": ("supports_kv_connector", True),
+        "pcp": ("supports_pcp", True),
+        "dcp": ("supports_dcp", True),
+        "adaptive_verification": ("supports_device_cpu_query_lens_mismatch", True),
+    },
+    capability="supports_compute_capability",
+    arguments={
+        "kv_cache_dtype": ("kv_cache_dtype", None),
+        "attn_type": ("attn_type", None),
+        "alibi_slopes": ("alibi", True),
+        "logits_soft_cap": ("soft_cap", True),
+        "sliding_window": ("sliding_window", 128),
+    },
+    dense_prefill="supports_dense_mha_prefill",
+    dense_method="forward_mha",
+    prefill_suffix="_MLA_PREFILL",
+    foreign=("rocm", "amd", "xpu", "cpu", "amx", "tpu", "npu"),
+)
 
 WORK = ("forward", "forward_mha", "forward_mqa")
 """The methods of an implementation that compute a path; ``forward_mha`` is the dense prefill."""
@@ -163,6 +206,7 @@ class Vllm:
             prefill,
             modules.count,
             tuple(sorted(modules.findings)),
+            VOCABULARY,
         )
 
 
