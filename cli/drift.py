@@ -70,11 +70,14 @@ def drift(
     from selector.binding import Selector
     from selector.drift.against import CAPABILITIES, compare
     from selector.drift.reader import read_engine
+    from selector.drift.suppressing import without_switched_off
     from selector.values import Severity
 
     stated = Selector.load(manifest, overlays=overlay or []).manifest
     reading = read_engine(engine or stated.ref.name, source, CAPABILITIES)
-    found = compare(stated, reading)
+    found = without_switched_off(
+        compare(stated, reading), _texts(stated.ref.file, *overlay or ()), overlaid=bool(overlay)
+    )
     _show(found, form, stated, reading, overlay or [])
     if any(finding.severity is not Severity.NOTE for finding in found):
         raise typer.Exit(Exit.FINDINGS)

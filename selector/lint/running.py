@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -57,7 +57,12 @@ def lint(
         found, complete = _manifest_findings(document, overlays, selection)
     placed = dict.fromkeys(_placed(f, document.file) for f in found)
     judged = frozenset(one.file for one in overlays or (document,)) if complete else frozenset()
-    return sorted(without_suppressed(placed, texts, selection.takes, judged))
+    return sorted(without_suppressed(placed, texts, _looked_at(selection), judged))
+
+
+def _looked_at(selection: Selection) -> Callable[[str], bool]:
+    """Whether a code is one of lint's, and looked at; a comment may be for drift."""
+    return lambda code: code in codes() and selection.takes(code)
 
 
 def _is_overlay(document: Document) -> bool:

@@ -20,7 +20,7 @@ from selector.lint.catalogue import codes, find_rule
 from selector.lint.lines import lines_of
 from selector.values import Finding, Position, Severity
 
-__all__ = ["Comment", "comments", "without_suppressed"]
+__all__ = ["UNUSED", "Comment", "comments", "without_suppressed"]
 
 _BEGIN = r"#[ \t]*attnsel\b"
 _MARK = re.compile(
@@ -28,7 +28,7 @@ _MARK = re.compile(
     r"(?:\[(?P<codes>[^\]]*)\])?(?P<why>.*?)(?=" + _BEGIN + r"|[\r\n]|$)",
     re.IGNORECASE,
 )
-_CODE = re.compile(r"CAP[0-9]", re.IGNORECASE)
+_CODE = re.compile(r"(?:CAP|DRF)[0-9]", re.IGNORECASE)
 _HOW = ("ignore", "ignore-file")
 _OTHER_TOOLS = ("noqa", "disable", "nolint", "skip", "allow", "off")
 _WRITE = "write `# attnsel: ignore[CODE] why`"
@@ -145,7 +145,8 @@ def without_suppressed(
     Args:
         found: all findings.
         texts: file → its text, of the files that can be read.
-        takes: tells whether a rule is looked at; a comment for one that is not may do nothing.
+        takes: tells whether a rule is looked at, by lint or by drift, whoever asks; a comment for
+            one that is not may do nothing.
         judged: files whose comments are told when they do nothing: none where not all rules could
             be asked, and not a manifest under overlays, as it needs them when it stands alone.
     """
@@ -178,14 +179,22 @@ def _is_off(finding: Finding, comment: Comment, code: str) -> bool:
 
 def _unused(comment: Comment, idle: Iterable[tuple[str, int]]) -> Iterator[Finding]:
     for code, column in idle:
-        if code in codes() and not code.startswith(_NEVER):
+        if not code.startswith(_NEVER):
             message = f"{code} is switched off here, and nothing is found"
             at = comment.at._replace(column=column)
             yield find_rule(UNUSED).finding(at, message, "remove it")
 
 
+def _known() -> list[str]:
+    """The codes of lint and of drift; both heed these comments."""
+    from selector.drift.rules import RULES  # which are made of lint's form of a rule
+
+    return [*codes(), *(rule.code for rule in RULES)]
+
+
 def _malformed(comment: Comment, idle: list[tuple[str, int]]) -> Iterator[Finding]:
     rule = find_rule(MALFORMED)
+    known = _known()
     if comment.how not in _HOW:
         yield rule.finding(comment.at, f'"{one_line(comment.how)}" is no instruction', _WRITE)
         return
@@ -193,8 +202,8 @@ def _malformed(comment: Comment, idle: list[tuple[str, int]]) -> Iterator[Findin
         yield rule.finding(comment.at, "a comment that names no code", _WRITE)
     for code, column in comment.named:
         at = comment.at._replace(column=column)
-        if code not in codes():
-            near = close_matches(code.upper(), codes())
+        if code not in known:
+            near = close_matches(code.upper(), known)
             hint = f"did you mean {near[0]}?" if near else "name one such as CAP105"
             yield rule.finding(at, f'no rule has the code "{one_line(code)}"', hint)
         elif code.startswith(_NEVER) and (code, column) in idle:

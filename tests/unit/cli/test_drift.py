@@ -128,3 +128,28 @@ def test_each_finding_is_explained(run: Any, rule: Any) -> None:
     assert ran.out.startswith(f"{rule.code} {rule.name} · {rule.severity}")
     assert "ignore[" not in ran.out
     assert f"| `{rule.code}` | {rule.name} |" in PAGE.read_text(encoding="utf-8")
+
+
+def test_a_comment_switches_a_finding_off(run: Any, engine: Path, manifest: Path) -> None:
+    text = manifest.read_text(encoding="utf-8")
+    told = ("drift", "--manifest", manifest, "--source", old(engine), "--format", "json")
+    line = "    dense_prefill: false"
+    comment = "  # attnsel: ignore[DRF002] upstream is told of it"
+    manifest.write_text(text.replace(line, line + comment), encoding="utf-8")
+    assert "DRF002" not in {one["code"] for one in run(*told).json}
+    elsewhere = text.replace("    mla: true", f"    mla: true{comment}")
+    manifest.write_text(elsewhere, encoding="utf-8")
+    assert {"DRF002", "CAP901"} <= {one["code"] for one in run(*told).json}
+
+
+def test_a_comment_for_drift_that_does_nothing_is_told_and_others_are_lints(
+    run: Any, engine: Path, manifest: Path
+) -> None:
+    text = manifest.read_text(encoding="utf-8")
+    comment = "  # attnsel: ignore[DRF002, CAP105, CAP999, DRF9] nothing of it"
+    manifest.write_text(text.replace("    mla: true", f"    mla: true{comment}"), encoding="utf-8")
+    told = ("drift", "--manifest", manifest, "--source", engine, "--format", "json")
+    idle = [one for one in run(*told).json if one["code"].startswith("CAP")]
+    assert [(one["code"], one["message"].split()[0]) for one in idle] == [("CAP901", "DRF002")]
+    (engine / "vllm/v1/attention/backends/registry.py").write_text("", encoding="utf-8")
+    assert "CAP901" not in {one["code"] for one in run(*told).json}  # nothing was compared

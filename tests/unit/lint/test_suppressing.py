@@ -77,6 +77,18 @@ def test_other_lines_and_other_codes_stay() -> None:
     assert lint_text(elsewhere) == [("CAP005", 1, 1), ("CAP901", 22, 19)]
 
 
+def test_comments_for_drift_are_no_concern_of_lint_but_for_their_form() -> None:
+    assert lint_text(with_comment("# attnsel: ignore[DRF002] upstream is told")) == [
+        ("CAP005", 1, 1)
+    ]
+    (_, unknown) = messages(with_comment("# attnsel: ignore[DRF2] upstream is told"))
+    assert unknown.startswith('4:34: CAP902 no rule has the code "DRF2"; did you mean DRF')
+    (_, bare) = messages(with_comment("# attnsel: ignore[DRF002]"))
+    assert bare.startswith("4:16: CAP902 a comment that says no reason")
+    both = "# attnsel: ignore[DRF002, CAP102] upstream is told"
+    assert lint_text(with_comment(both)) == [("CAP005", 1, 1), ("CAP901", 4, 42)]
+
+
 def test_errors_of_reading_stay() -> None:
     text = MANIFEST + "nom: x  # attnsel: ignore[CAP003] it is so\n"
     assert [(code, line) for code, line, _ in lint_text(text)] == [
