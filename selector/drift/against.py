@@ -38,19 +38,13 @@ def compare(manifest: Manifest, reading: EngineReading) -> tuple[Finding, ...]:
 
 def pairs(manifest: Manifest, reading: EngineReading) -> Iterator[Pair]:
     """The entries whose backend class was read."""
-    for name, backend in _named(reading).items():
+    for name, backend in reading.named().items():
         if name in manifest.entries and backend.cls is not None:
             yield Pair(manifest.entries[name], backend, reading.vocabulary)
 
 
-def _named(reading: EngineReading) -> dict[str, Backend]:
-    suffix = reading.vocabulary.prefill_suffix
-    prefill = {f"{one.name}{suffix}": one for one in reading.prefill}
-    return {one.name: one for one in reading.backends} | prefill
-
-
 def _registry(manifest: Manifest, reading: EngineReading) -> Iterator[Finding]:
-    named = _named(reading)
+    named = reading.named()
     for name, backend in named.items():
         if name not in manifest.entries:
             yield _unlisted(name, backend, manifest, reading.vocabulary)

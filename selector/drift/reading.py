@@ -275,6 +275,12 @@ class EngineReading(msgspec.Struct, frozen=True):
     findings: tuple[Finding, ...]
     vocabulary: Vocabulary = Vocabulary()
 
+    def named(self) -> dict[str, Backend]:
+        """All backends by the names that a manifest gives them."""
+        suffix = self.vocabulary.prefill_suffix
+        prefill = {f"{one.name}{suffix}": one for one in self.prefill}
+        return {one.name: one for one in self.backends} | prefill
+
     def counts(self) -> dict[str, int]:
         """How many attributes of all classes are ``known`` and how many ``dynamic``."""
         attributes = [
