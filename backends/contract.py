@@ -9,6 +9,7 @@ Layout is NHD throughout: tokens, then heads, then the elements of a head.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -20,13 +21,41 @@ from selector.errors import AttnselError, ContradictionError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Adapter", "Batch", "PagedKV", "Plan", "RefusedError", "relative_error", "torch_dtype"]
+__all__ = [
+    "Adapter",
+    "Batch",
+    "MlaShape",
+    "PagedKV",
+    "Plan",
+    "RefusedError",
+    "relative_error",
+    "torch_dtype",
+]
+
+EXPANDED = ("mha", "dense_mha")
+"""Prefill paths of MLA on which K and V are expanded from the latent to ordinary heads."""
 
 
 class RefusedError(AttnselError, RuntimeError):
     """A kernel, or the library around it, will not run this batch. One line says why."""
 
     code = "REFUSED"
+
+
+class MlaShape(msgspec.Struct, frozen=True):
+    """The dimensions of an MLA layer, with the names of its ``config.json``.
+
+    Attributes:
+        kv_lora_rank: elements of the latent that stands for all keys and values of a token.
+        qk_rope_head_dim: elements of the rotary part, which is kept beside the latent.
+        qk_nope_head_dim: elements of an expanded query or key head without its rotary part.
+        v_head_dim: elements of an expanded value head.
+    """
+
+    kv_lora_rank: int
+    qk_rope_head_dim: int
+    qk_nope_head_dim: int
+    v_head_dim: int
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -50,11 +79,19 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         sliding_window: a query sees only tokens less than this many positions away: causal, the
             last ``sliding_window`` tokens with itself; non-causal, as many ahead as behind.
         soft_cap: logits become ``soft_cap * tanh(logit / soft_cap)``.
-        scale: factor on query · key; ``None`` for ``head_size ** -0.5``.
+        scale: factor on query · key; ``None`` for ``head_size ** -0.5``, or for MLA that of its
+            expanded heads, ``(qk_nope_head_dim + qk_rope_head_dim) ** -0.5``.
         sinks: each query head has one more logit, which takes part in the softmax's sum and has no
             value; the logits are given to :meth:`Plan.run`.
         features: names of whatever else is asked (``alibi``, ``mm_prefix``, …), as the manifest
             spells them. Nothing in this package implements one, so every adapter refuses them.
+        mla: the dimensions of an MLA layer. On the latent there is one KV head: its keys are the
+            latent and the rotary part side by side, and its values are the latent again, so that
+            ``v_pages`` is ``k_pages[..., :kv_lora_rank]``. On the paths ``mha`` and ``dense_mha``
+            keys and values were expanded, and the batch is an ordinary one with as many KV heads
+            as query heads.
+        path: how prefill is computed, in the manifest's words; empty where there is no choice.
+        topk: a query attends to at most this many positions, which are given to :meth:`Plan.run`.
 
     Raises:
         ContradictionError: no such batch can exist.
@@ -75,6 +112,9 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     scale: float | None = None
     sinks: bool = False
     features: frozenset[str] = frozenset()
+    mla: MlaShape | None = None
+    path: str = ""
+    topk: int | None = None
 
     def __post_init__(self) -> None:
         if not self.query_lens or len(self.query_lens) != len(self.seq_lens):
@@ -96,6 +136,23 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             )
         if self.sliding_window is not None and self.sliding_window < 1:
             raise ContradictionError(f"sliding_window {self.sliding_window} is not at least 1")
+        if self.topk is not None and self.topk < 1:
+            raise ContradictionError(f"topk {self.topk} is not at least 1")
+        if self.mla is not None:
+            self._check_heads(self.mla)
+
+    def _check_heads(self, mla: MlaShape) -> None:
+        """Heads of an MLA layer follow from its dimensions."""
+        if self.path in EXPANDED:
+            heads = self.num_heads, mla.qk_nope_head_dim + mla.qk_rope_head_dim, mla.v_head_dim
+        else:
+            heads = 1, mla.kv_lora_rank + mla.qk_rope_head_dim, mla.kv_lora_rank
+        given = self.num_kv_heads, self.head_size, self.v_head_size
+        if given != heads:
+            raise ContradictionError(
+                "num_kv_heads, head_size and v_head_size are {}, {}, {}; ".format(*given)
+                + "its MLA dimensions make them {}, {}, {}".format(*heads)
+            )
 
     @property
     def group(self) -> int:
@@ -110,7 +167,16 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def softmax_scale(self) -> float:
         """The factor on query · key."""
-        return self.head_size**-0.5 if self.scale is None else self.scale
+        if self.scale is not None:
+            return self.scale
+        if self.mla is not None:
+            return float((self.mla.qk_nope_head_dim + self.mla.qk_rope_head_dim) ** -0.5)
+        return float(self.head_size**-0.5)
+
+    @property
+    def latent(self) -> bool:
+        """The cache holds MLA latents: values are the first elements of the keys."""
+        return self.mla is not None and self.path not in EXPANDED
 
     def query_rows(self) -> tuple[slice, ...]:
         """For each request, its rows of the query and of the output."""
@@ -130,7 +196,8 @@ class PagedKV:
 
     Attributes:
         k_pages: ``[num_pages, page_size, num_kv_heads, head_size]``, the batch's ``cache_dtype``.
-        v_pages: ``[num_pages, page_size, num_kv_heads, v_head_size]``, the same dtype.
+        v_pages: ``[num_pages, page_size, num_kv_heads, v_head_size]``, the same dtype; of a latent
+            batch the view ``k_pages[..., :v_head_size]``.
         page_table: int32 ``[num_reqs, max_pages]``; entries past a request's last page are unused.
         seq_lens: int32 ``[num_reqs]``, the batch's ``seq_lens``, for kernels that read them.
     """
@@ -150,7 +217,13 @@ class Plan(Protocol):
         """What was planned."""
         ...
 
-    def run(self, q: torch.Tensor, kv: PagedKV, sinks: torch.Tensor | None = None) -> torch.Tensor:
+    def run(
+        self,
+        q: torch.Tensor,
+        kv: PagedKV,
+        sinks: torch.Tensor | None = None,
+        indices: torch.Tensor | None = None,
+    ) -> torch.Tensor:
         """The attention output.
 
         Args:
@@ -158,6 +231,9 @@ class Plan(Protocol):
                 device; requests one after another.
             kv: the cache, new tokens included.
             sinks: ``[num_heads]`` logits, float32; given exactly when the batch has ``sinks``.
+            indices: int32 ``[sum(query_lens), topk]``; for each query, the positions in its
+                request's sequence that it attends to, in any order, then -1; at least one, and
+                none twice. Given exactly when the batch has ``topk``.
 
         Returns:
             ``[sum(query_lens), num_heads, v_head_size]`` in the dtype and on the device of ``q``.
@@ -177,6 +253,16 @@ class Adapter(Protocol):
         """The backend's name in the manifest."""
         ...
 
+    @property
+    def reads_pages(self) -> bool:
+        """The kernel reads the cache in place; else the adapter copies it to contiguous K and V."""
+        ...
+
+    @property
+    def unverified(self) -> str:
+        """Why nobody has seen this adapter agree with the reference; empty if somebody has."""
+        ...
+
     def tolerance(self, dtype: str) -> float:
         """The largest :func:`relative_error` that counts as right for queries of ``dtype``."""
         ...
@@ -187,6 +273,14 @@ class Adapter(Protocol):
         Raises:
             RefusedError: the adapter cannot put this request to its kernel, or there is no such
                 device. A kernel's own refusal may come as late as :meth:`Plan.run`.
+        """
+        ...
+
+    def prepare(self, batches: Iterable[Batch], device: str = "cuda") -> None:
+        """Compiles what these batches need, side by side, so that no later run waits for it.
+
+        A batch that is refused is passed over: whoever runs it will hear why. May be called from
+        several threads, for several adapters at once.
         """
         ...
 

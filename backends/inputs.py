@@ -23,6 +23,7 @@ class Inputs:
     q: torch.Tensor
     kv: PagedKV
     sinks: torch.Tensor | None
+    indices: torch.Tensor | None = None
 
 
 def make_inputs(batch: Batch, device: str = "cpu", seed: int = 0) -> Inputs:
@@ -37,7 +38,9 @@ def make_inputs(batch: Batch, device: str = "cpu", seed: int = 0) -> Inputs:
         seed: of the generator.
 
     Returns:
-        ``q`` in the batch's dtype, the cache in its ``cache_dtype``, ``sinks`` in float32.
+        ``q`` in the batch's dtype, the cache in its ``cache_dtype``, ``sinks`` in float32. The
+        ``indices`` of a sparse batch are drawn from the positions that each query may see, in
+        random order; queries that may see fewer than ``topk`` get all of them.
 
     Raises:
         RefusedError: a dtype is no element type of torch.
@@ -53,22 +56,44 @@ def make_inputs(batch: Batch, device: str = "cpu", seed: int = 0) -> Inputs:
     page_table = torch.full((len(counts), max(counts)), order.pop(), dtype=torch.int32)
     shape = (num_pages, batch.page_size, batch.num_kv_heads)
     k_pages = torch.full((*shape, batch.head_size), STRAY)
-    v_pages = torch.full((*shape, batch.v_head_size), STRAY)
+    v_pages = (
+        k_pages[..., : batch.v_head_size]
+        if batch.latent
+        else torch.full((*shape, batch.v_head_size), STRAY)
+    )
     for request, (count, seq_len) in enumerate(zip(counts, batch.seq_lens, strict=True)):
         for index in range(count):
             page = order.pop()
             page_table[request, index] = page
             filled = min(batch.page_size, seq_len - index * batch.page_size)
-            for pages in (k_pages, v_pages):
+            for pages in (k_pages,) if batch.latent else (k_pages, v_pages):
                 pages[page, :filled] = torch.randn(pages[page, :filled].shape, generator=draw)
     sinks = torch.randn(batch.num_heads, generator=draw) if batch.sinks else None
+    indices = None if batch.topk is None else _draw_indices(batch, batch.topk, draw)
+    k_pages = k_pages.to(cache_dtype).to(device)
     return Inputs(
         q.to(dtype).to(device),
         PagedKV(
-            k_pages.to(cache_dtype).to(device),
-            v_pages.to(cache_dtype).to(device),
+            k_pages,
+            k_pages[..., : batch.v_head_size]
+            if batch.latent
+            else v_pages.to(cache_dtype).to(device),
             page_table.to(device),
             torch.tensor(batch.seq_lens, dtype=torch.int32, device=device),
         ),
         None if sinks is None else sinks.to(device),
+        None if indices is None else indices.to(device),
     )
+
+
+def _draw_indices(batch: Batch, topk: int, draw: torch.Generator) -> torch.Tensor:
+    """For each query, up to ``topk`` positions that it may see, then -1."""
+    import torch
+
+    indices = torch.full((sum(batch.query_lens), topk), -1, dtype=torch.int32)
+    for rows, seq_len in zip(batch.query_rows(), batch.seq_lens, strict=True):
+        for row in range(rows.start, rows.stop):
+            seen = seq_len - (rows.stop - 1 - row) if batch.causal else seq_len
+            chosen = torch.randperm(seen, generator=draw)[:topk]
+            indices[row, : len(chosen)] = chosen
+    return indices

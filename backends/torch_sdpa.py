@@ -37,7 +37,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from backends.contract import Batch, PagedKV, RefusedError, torch_dtype
 
@@ -65,6 +65,9 @@ class SdpaAdapter:
     repeats_kv: bool
     tolerances: Mapping[str, float] = field(hash=False)
 
+    reads_pages: ClassVar[bool] = False
+    unverified: ClassVar[str] = ""
+
     def tolerance(self, dtype: str) -> float:
         """The largest relative error that counts as right; 0 for a dtype never measured."""
         return self.tolerances.get(dtype, 0.0)
@@ -73,7 +76,11 @@ class SdpaAdapter:
         """Builds the masks; see :meth:`backends.contract.Adapter.plan`."""
         import torch
 
-        asked = {"sinks": batch.sinks, "soft_cap": batch.soft_cap is not None}
+        asked = {
+            "sinks": batch.sinks,
+            "soft_cap": batch.soft_cap is not None,
+            "topk": batch.topk is not None,
+        }
         missing = sorted({*(name for name, on in asked.items() if on), *batch.features})
         if missing:
             raise RefusedError(f"{self.name} cannot express {', '.join(missing)}")
@@ -89,6 +96,9 @@ class SdpaAdapter:
                 spans[lengths] = self._span(batch, *lengths, device)
         per_request = zip(batch.query_lens, batch.seq_lens, strict=True)
         return SdpaPlan(self, batch, tuple(spans[lengths] for lengths in per_request))
+
+    def prepare(self, batches: Iterable[Batch], device: str = "cuda") -> None:
+        """Nothing: torch's kernels come compiled."""
 
     def _span(self, batch: Batch, query_len: int, seq_len: int, device: str) -> Span:
         """The keys that a request's queries can see, and which query sees which of them."""
@@ -138,7 +148,13 @@ class SdpaPlan:
     batch: Batch
     spans: tuple[Span, ...]
 
-    def run(self, q: torch.Tensor, kv: PagedKV, sinks: torch.Tensor | None = None) -> torch.Tensor:
+    def run(
+        self,
+        q: torch.Tensor,
+        kv: PagedKV,
+        sinks: torch.Tensor | None = None,
+        indices: torch.Tensor | None = None,
+    ) -> torch.Tensor:
         """Gathers pages and runs the kernel for each request; see the contract's ``Plan.run``."""
         import torch
 
