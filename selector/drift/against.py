@@ -16,7 +16,15 @@ from selector.drift.saying import CAPABILITIES, Pair, called, name_of, place_of,
 from selector.manifest import Manifest
 from selector.values import Finding, Position, Severity
 
-__all__ = ["CAPABILITIES", "compare", "pairs"]
+__all__ = [
+    "CAPABILITIES",
+    "compare",
+    "inherited_words",
+    "other_platform",
+    "pairs",
+    "problem_of",
+    "says",
+]
 
 
 def compare(manifest: Manifest, reading: EngineReading) -> tuple[Finding, ...]:
@@ -61,7 +69,7 @@ def _registry(manifest: Manifest, reading: EngineReading) -> Iterator[Finding]:
             yield GONE.finding(
                 entry.position,
                 f"{entry.name}: {known.registered or 'no class'}, registered at {known.at}: "
-                f"{_problem(known)}",
+                f"{problem_of(known)}",
             )
 
 
@@ -70,9 +78,9 @@ def _unlisted(name: str, backend: Backend, manifest: Manifest, vocabulary: Vocab
         words = f"{name} registers no class, so nothing is compared"
         return UNDECIDED.finding(backend.at, words)
     if backend.cls is None:
-        words = f"{name}: {backend.registered} is not compared: {_problem(backend)}"
+        words = f"{name}: {backend.registered} is not compared: {problem_of(backend)}"
         return UNDECIDED.finding(backend.at, words)
-    foreign = _foreign(backend, vocabulary.foreign)
+    foreign = other_platform(backend, vocabulary.foreign)
     also = f"; it names another platform ({foreign})" if foreign else ""
     described = f"{manifest.ref.name} {manifest.ref.version}"
     return UNLISTED.finding(
@@ -83,12 +91,12 @@ def _unlisted(name: str, backend: Backend, manifest: Manifest, vocabulary: Vocab
     )
 
 
-def _problem(backend: Backend) -> str:
+def problem_of(backend: Backend) -> str:
     """Why the class is missing; a problem of the whole source has no place."""
     return backend.problem.removeprefix(":1: ")
 
 
-def _foreign(backend: Backend, platforms: tuple[str, ...]) -> str:
+def other_platform(backend: Backend, platforms: tuple[str, ...]) -> str:
     """The other platform that a backend, its module or an ancestor is named after."""
     classes = backend.cls.mro if backend.cls is not None else ()
     text = "_".join((backend.name, backend.registered, *classes)).lower()
@@ -107,13 +115,13 @@ def _dense_prefill(pair: Pair) -> Iterator[Finding]:
         yield UNDECIDED.finding(at, f"{entry.name} dense_prefill: {why}")
         return
     stated = impl.attributes.get(asked)
-    if stated is None or not (_says(stated, True) or _says(stated, False)):
+    if stated is None or not (says(stated, True) or says(stated, False)):
         why = "is not known from the code alone" if stated else "is said by no class"
         words = f"{asked} of {name_of(impl.path)} ({place_of(impl.at)}) {why}"
         yield UNDECIDED.finding(at, f"{entry.name} dense_prefill: {words}")
-    elif stated.defined_in != impl.path and _says(stated, True):
+    elif stated.defined_in != impl.path and says(stated, True):
         yield _inherited(pair, stated, at)
-    elif not _says(_kind(pair, "mla"), False):
+    elif not says(_kind(pair, "mla"), False):
         yield from _stated(pair, stated, at)
 
 
@@ -123,7 +131,7 @@ def _stated(pair: Pair, stated: Attribute, at: Position) -> Iterator[Finding]:
     assert impl is not None
     claim = entry.claimed.dense_prefill if entry.claimed is not None else None
     said = entry.dense_prefill if claim is None else claim
-    if said is None or _says(stated, said):
+    if said is None or says(stated, said):
         return
     words = (
         f"{entry.name} dense_prefill: the manifest says {str(said).lower()}, "
@@ -140,15 +148,9 @@ def _stated(pair: Pair, stated: Attribute, at: Position) -> Iterator[Finding]:
 def _inherited(pair: Pair, stated: Attribute, at: Position) -> Finding:
     entry, impl, name = pair.entry, pair.backend.impl, stated.name
     assert impl is not None
-    words = (
-        f"{entry.name}: {name_of(impl.path)} ({place_of(impl.at)}) does not state "
-        f"{name} and inherits True from {name_of(stated.defined_in)} "
-        f"({place_of(stated.at)}){_promise(pair, impl)}"
-    )
+    words = f"{entry.name}: {inherited_words(impl, stated, pair.vocabulary)}"
     set_at = [one for one in impl.assigned if one.name == name]
-    if set_at:
-        words += f"; a constructor sets {set_at[0].expression} at times ({place_of(set_at[0].at)})"
-    if _says(_kind(pair, "mla"), False):
+    if says(_kind(pair, "mla"), False):
         words += "; only MLA layers ask for it, and this is none"
         return DENSE.finding(at, words, severity=Severity.NOTE)
     claimed = entry.claimed is not None and entry.claimed.dense_prefill is True
@@ -162,9 +164,20 @@ def _inherited(pair: Pair, stated: Attribute, at: Position) -> Finding:
     )
 
 
-def _promise(pair: Pair, impl: ClassReading) -> str:
+def inherited_words(impl: ClassReading, stated: Attribute, vocabulary: Vocabulary) -> str:
+    """What an implementation inherits of its dense prefill, from where, and what comes of it."""
+    words = (
+        f"{name_of(impl.path)} ({place_of(impl.at)}) does not state {stated.name} and inherits "
+        f"True from {name_of(stated.defined_in)} ({place_of(stated.at)})"
+        f"{_promise(impl, vocabulary.dense_method)}"
+    )
+    if set_at := [one for one in impl.assigned if one.name == stated.name]:
+        words += f"; a constructor sets {set_at[0].expression} at times ({place_of(set_at[0].at)})"
+    return words
+
+
+def _promise(impl: ClassReading, name: str) -> str:
     """What keeps the inherited path from running, where that is seen."""
-    name = pair.vocabulary.dense_method
     method = impl.methods.get(name)
     if method is None:
         return ""
@@ -181,7 +194,7 @@ def _is_sparse(pair: Pair) -> bool:
     """Whether the backend or its implementation says so; the router asks the latter."""
     name, impl = pair.vocabulary.kinds.get("sparse", ""), pair.backend.impl
     said = impl.attributes.get(name) if impl is not None else None
-    return _says(_kind(pair, "sparse"), True) or _says(said, True)
+    return says(_kind(pair, "sparse"), True) or says(said, True)
 
 
 def _kind(pair: Pair, field: str) -> Attribute | None:
@@ -190,7 +203,7 @@ def _kind(pair: Pair, field: str) -> Attribute | None:
     return cls.attributes.get(pair.vocabulary.kinds.get(field, "")) if cls is not None else None
 
 
-def _says(attribute: Attribute | None, value: bool) -> bool:
+def says(attribute: Attribute | None, value: bool) -> bool:
     """Whether an attribute is certainly this on every architecture."""
     if attribute is None or not attribute.known:
         return False
