@@ -1,0 +1,1 @@
+"""Two versions of an engine's code, compared with each other."""
