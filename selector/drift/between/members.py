@@ -61,7 +61,9 @@ def _fold(classes: Classes, found: Found, method: str, name: str) -> None:
         del found[name]
 
 
-def _claim(classes: Classes, before: Attribute | None, after: Attribute | None) -> Iterator[Change]:
+def _claim(
+    classes: Classes, name: str, before: Attribute | None, after: Attribute | None
+) -> Iterator[Change]:
     sides = (_side(before, classes.before), _side(after, classes.after))
     if before is None or after is None:
         deltas = grouped(_whole(classes, before, after))
