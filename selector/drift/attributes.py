@@ -12,6 +12,7 @@ from selector.drift.terms import (
     EnumMember,
     External,
     FunctionTerm,
+    Given,
     Instance,
     ModuleTerm,
     Place,
@@ -37,6 +38,8 @@ class PlainMethod:
 
 def attribute(world: World, base: Any, name: str, node: ast.AST, frame: Frame) -> Any:
     """``base.name``."""
+    if isinstance(base, Given) and name in base.fields:
+        return base.fields[name]
     if isinstance(base, Unknown):
         return base.blank()
     if isinstance(base, ClassTerm):
@@ -48,7 +51,9 @@ def attribute(world: World, base: Any, name: str, node: ast.AST, frame: Frame) -
     if isinstance(base, ModuleTerm):
         return _module_attribute(world, base, name, node, frame)
     if isinstance(base, External):
-        return External(f"{base.path}.{name}", Place.of(frame.module, node))
+        path = f"{base.path}.{name}"
+        given = world.supposed.get(path)
+        return given(world) if given else External(path, Place.of(frame.module, node))
     if isinstance(base, EnumMember):
         return _member_attribute(world, base, name, node, frame)
     if isinstance(base, (str, list, tuple, dict, set, frozenset)):

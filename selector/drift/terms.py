@@ -21,6 +21,7 @@ __all__ = [
     "Env",
     "External",
     "FunctionTerm",
+    "Given",
     "Instance",
     "ModuleTerm",
     "Place",
@@ -83,6 +84,20 @@ class AutoTerm(Unknown):
     """The value that ``enum.auto()`` gives a member: not known, but no other member's."""
 
     __slots__ = ()
+
+
+class Given(Unknown):
+    """An argument, of which only some attributes may be known.
+
+    Attributes:
+        fields: those, by name.
+    """
+
+    __slots__ = ("fields",)
+
+    def __init__(self, place: Place, text: str | ast.AST, why: str) -> None:
+        super().__init__(place, text, why)
+        self.fields: dict[str, Any] = {}
 
 
 class RaisedError(Exception):

@@ -159,12 +159,15 @@ def _probes() -> dict[str, Probe]:
 
 CAPABILITY_HERE = "the compute capability"
 PROBES = _probes()
-CONSTRUCTOR_PROBES: Mapping[str, tuple[Any, ...]] = {
-    "kv_cache_dtype": KV_CACHE_DTYPES,
-    "attn_type": ATTENTION_TYPES,
-    "alibi_slopes": (None, [1.0]),
-    "sliding_window": (None, 128),
-    "logits_soft_cap": (None, 30.0),
+CONSTRUCTOR_PROBES = {
+    name: Probe(tuple(_same(value) for value in values))
+    for name, values in {
+        "kv_cache_dtype": KV_CACHE_DTYPES,
+        "attn_type": ATTENTION_TYPES,
+        "alibi_slopes": (None, [1.0]),
+        "sliding_window": (None, 128),
+        "logits_soft_cap": (None, 30.0),
+    }.items()
 }
 
 
