@@ -1,0 +1,427 @@
+"""One backend as an entry of a draft: what its class claims, what its constructor takes of that."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from selector.domains import Value
+from selector.drift.against import inherited_words, says
+from selector.drift.drafting_sets import (
+    ANY,
+    Accepted,
+    by_capability,
+    capability_set,
+    feature_set,
+    read_set,
+)
+from selector.drift.drafting_yaml import Block, Node, Plain, Rows, Text, Todo
+from selector.drift.reading import Attribute, Backend, ClassReading, EngineReading, Guard
+from selector.drift.saying import (
+    FUTURE,
+    answer_on,
+    called,
+    listed,
+    name_of,
+    on_words,
+    place_of,
+    source_of,
+    takes,
+    value_of,
+    why_open,
+)
+from selector.drift.todo import DENSE_OFF, NOT_DRAFTED, NOT_KNOWN, PROBED, REFUSED_LATER
+from selector.fields import Field
+from selector.lint.catalogue import Rule
+
+__all__ = ["Subject", "draft_entry"]
+
+
+class Subject(NamedTuple):
+    """The backend that an entry is drafted for.
+
+    Attributes:
+        name: of the entry.
+        backend: as it was read.
+        cls: its class.
+        reading: of the engine.
+        fields: those that the draft can speak of.
+        common: the classes that all backends of its registry share.
+    """
+
+    name: str
+    backend: Backend
+    cls: ClassReading
+    reading: EngineReading
+    fields: Mapping[str, Field]
+    common: frozenset[str]
+
+    @property
+    def is_prefill(self) -> bool:
+        """Whether it only computes the prefill of latent attention."""
+        return any(one is self.backend for one in self.reading.prefill)
+
+    def attribute(self, name: str) -> Attribute | None:
+        """What its class states or inherits."""
+        return self.cls.attributes.get(name)
+
+    def todo(self, rule: Rule, field: str, words: str) -> Todo:
+        """Something left to do in its entry."""
+        return Todo(rule, self.name, field, words)
+
+
+class _Stated(NamedTuple):
+    """What an entry says of a field.
+
+    Attributes:
+        field: its name.
+        truth: what works; ``None``: nothing is written.
+        claim: what the class claims instead; ``None``: the same.
+        source, claim_source: who says so.
+        todos: what is left to do.
+    """
+
+    field: str
+    truth: Plain | Block | None
+    claim: Plain | Block | None = None
+    source: str = ""
+    claim_source: str = ""
+    todos: tuple[Todo, ...] = ()
+
+
+class _Refusals(NamedTuple):
+    """What constructors make of a field: capability → refused, and not known; and whose tests."""
+
+    refused: dict[str, set[Value]]
+    unknown: dict[str, set[Value]]
+    guards: list[Guard]
+    why: list[str]
+
+
+def draft_entry(subject: Subject) -> tuple[Node, ...]:
+    """The keys of an entry."""
+    mla, sparse = _kind(subject, "mla"), _kind(subject, "sparse")
+    is_sparse = sparse.value is True
+    capability, accepted = _capability(subject, is_sparse)
+    stated = [capability, *_values(subject, accepted), *_features(subject, accepted)]
+    dense, claim = _dense_prefill(subject, mla.value is True) if is_sparse else ((), None)
+    class_at = f"{subject.cls.path} ({place_of(subject.cls.at)})"
+    platform = Node("platform", [subject.reading.platform])
+    return (
+        Node("name", subject.name, tuple(_not_translated(subject))),
+        Node("source", Text(f"{called(subject.reading)}, {class_at}")),
+        mla,
+        sparse,
+        *dense,
+        Node("accepts", Block([platform, *_accepts(stated)])),
+        Node("sources", Block([Node(s.field, Text(s.source)) for s in stated if s.source])),
+        *_work(subject, mla.value is True, is_sparse),
+        *_claimed(stated, claim),
+    )
+
+
+def _kind(subject: Subject, field: str) -> Node:
+    """Whether it is for such layers: what the class says, else what its implementation says."""
+    if subject.is_prefill:
+        return Node(field, field == "mla")
+    name, impl = subject.reading.vocabulary.kinds.get(field, ""), subject.backend.impl
+    own = subject.attribute(name)
+    for attribute in (own, impl.attributes.get(name) if impl is not None else None):
+        if says(attribute, True) or says(attribute, False):
+            return Node(field, says(attribute, True))
+    why = why_open(own, subject.reading.capabilities) if own is not None else "no class says it"
+    return Node(field, False, (subject.todo(NOT_KNOWN, field, why or "it depends on more"),))
+
+
+def _capability(subject: Subject, is_sparse: bool) -> tuple[_Stated, list[str]]:
+    """The architectures, and the list of those that the class accepts."""
+    asked = subject.reading.capabilities
+    attribute = subject.attribute(subject.reading.vocabulary.capability)
+    if attribute is None:
+        said = dict.fromkeys(asked, True)
+        todos = [subject.todo(NOT_KNOWN, "capability", "no class says which it accepts")]
+        source = ""
+    else:
+        raw = {one: answer_on(attribute, one) for one in asked}
+        said = {one: bool(a and a.known and a.value is True) for one, a in raw.items()}
+        unknown = [one for one, a in raw.items() if a is None or not isinstance(a.value, bool)]
+        todos = [_unknown(subject, "capability", attribute, unknown, [])] if unknown else []
+        source = source_of(attribute)
+    accepted = [one for one in asked if said[one]]
+    truth = capability_set(accepted, asked, closed=is_sparse)
+    claim = capability_set(accepted, asked, closed=False)
+    if claim != truth:
+        words = f"{source or 'no class'} accepts or refuses no future one, and a sparse entry "
+        words = f"{source} accepts every future one; a sparse entry lists those that it knows"
+        todos.append(subject.todo(NOT_DRAFTED, "capability", words))
+    stated = _Stated("capability", truth, claim, source, source, tuple(todos))
+    if claim == truth or not source:
+        stated = stated._replace(claim=None)
+    return stated, accepted or [*asked]
+
+
+def _values(subject: Subject, accepted: Sequence[str]) -> Iterator[_Stated]:
+    """The fields of which a class accepts some values; every core field is stated."""
+    vocabulary = subject.reading.vocabulary
+    for field in subject.fields.values():
+        attribute = subject.attribute(vocabulary.values.get(field.name, ""))
+        listing = subject.attribute(vocabulary.lists.get(field.name, ""))
+        if attribute is not None:
+
+            def ask(
+                capability: str,
+                field: Field = field,
+                attribute: Attribute = attribute,
+                listing: Attribute | None = listing,
+            ) -> Accepted:
+                return read_set(field, attribute, listing, capability)
+
+            yield _field(subject, field, attribute, accepted, ask)
+        elif field.role == "core" and field.name not in ("platform", "capability"):
+            words = f"no method of {name_of(subject.cls.path)} or its ancestors is asked for it"
+            yield _Stated(field.name, ANY, todos=(subject.todo(NOT_KNOWN, field.name, words),))
+
+
+def _features(subject: Subject, accepted: Sequence[str]) -> Iterator[_Stated]:
+    """The features that a class says it has; those that it lacks need no word."""
+    for name, (asked, value) in subject.reading.vocabulary.features.items():
+        field, attribute = subject.fields.get(name), subject.attribute(asked)
+        if field is None:
+            continue
+        if attribute is not None:
+
+            def ask(
+                capability: str,
+                field: Field = field,
+                attribute: Attribute = attribute,
+                value: Value = value,
+            ) -> Accepted:
+                return feature_set(field, attribute, value, capability)
+
+            yield _field(subject, field, attribute, accepted, ask)
+        elif subject.is_prefill:  # the backend that decodes is asked
+            yield _Stated(name, ANY)
+
+
+def _field(
+    subject: Subject,
+    field: Field,
+    attribute: Attribute,
+    accepted: Sequence[str],
+    ask: Callable[[str], Accepted],
+) -> _Stated:
+    """What works of what a class claims, architecture by architecture."""
+    refusals = _refusals(subject, field.name, accepted)
+    claims = {one: ask(one) for one in accepted}
+    truths = {
+        one: claim.without(field, refusals.refused.get(one, ())) for one, claim in claims.items()
+    }
+    claim = by_capability({one: said.allow for one, said in claims.items()})
+    truth = by_capability({one: said.allow for one, said in truths.items()})
+    listing = subject.attribute(subject.reading.vocabulary.lists.get(field.name, ""))
+    by_list = listing is not None and any(said.by_list for said in claims.values())
+    claimed_by = source_of(listing if by_list and listing is not None else attribute)
+    guards = ", ".join(
+        dict.fromkeys(f"{name_of(one.by)}.__init__ ({place_of(one.at)})" for one in refusals.guards)
+    )
+    differs = truth != claim
+    todos = tuple(_todos(subject, field, attribute, claims, truths, refusals, guards))
+    is_off = field.role == "feature" and not differs and not any(
+        said.values for said in claims.values()
+    )  # fmt: skip
+    return _Stated(
+        field.name,
+        None if is_off else truth,
+        claim if differs else None,
+        "" if is_off else guards if differs else claimed_by,
+        claimed_by,
+        todos,
+    )
+
+
+def _todos(
+    subject: Subject,
+    field: Field,
+    attribute: Attribute,
+    claims: Mapping[str, Accepted],
+    truths: Mapping[str, Accepted],
+    refusals: _Refusals,
+    guards: str,
+) -> Iterator[Todo]:
+    where = [one for one, said in claims.items() if said.unknown]
+    if where:
+        values = [*dict.fromkeys(one for said in claims.values() for one in said.unknown)]
+        yield _unknown(subject, field.name, attribute, where, values)
+    if any(not said.whole for said in truths.values()):
+        words = (
+            f"{source_of(attribute)} was asked with {len(attribute.asked)} values and accepts "
+            "these; say what it accepts of all"
+        )
+        yield subject.todo(PROBED, field.name, words)
+    if foreign := [*dict.fromkeys(one for said in claims.values() for one in said.foreign)]:
+        words = f"{source_of(attribute)} accepts {listed(foreign)}, which a manifest cannot name"
+        yield subject.todo(NOT_DRAFTED, field.name, words)
+    lost = {
+        one: [v for v in said.values if v not in truths[one].values] for one, said in claims.items()
+    }
+    if where := [one for one, values in lost.items() if values]:
+        values = [*dict.fromkeys(one for values in lost.values() for one in values)]
+        words = (
+            f"the class claims {listed(values)}, and {guards} raises {on_words(_known(where))}; "
+            "if the engine changes the value before, accept it and say so under `coerce`"
+        )
+        yield subject.todo(REFUSED_LATER, field.name, words)
+    for why in refusals.why:
+        yield subject.todo(NOT_KNOWN, field.name, why)
+
+
+def _unknown(
+    subject: Subject, field: str, attribute: Attribute, where: list[str], values: Sequence[Value]
+) -> Todo:
+    what = f"{listed(values)} is" if field in subject.reading.vocabulary.values else "it is"
+    why = why_open(attribute, where) or f"{source_of(attribute)} says no yes or no"
+    words = f"whether {what} accepted is not known {on_words(_known(where))}: {why}"
+    return subject.todo(NOT_KNOWN, field, words)
+
+
+def _known(capabilities: Sequence[str]) -> list[str]:
+    return [one for one in capabilities if one != FUTURE] or [*capabilities]
+
+
+def _refusals(subject: Subject, field: str, accepted: Sequence[str]) -> _Refusals:
+    """What the constructors of the implementation certainly refuse of a field."""
+    found = _Refusals(defaultdict(set), defaultdict(set), [], [])
+    impl = subject.backend.impl
+    for guard in impl.guards if impl is not None else ():
+        for refused in guard.refuses:
+            about, stands_for = subject.reading.vocabulary.arguments.get(refused.name, ("", None))
+            if about != field:
+                continue
+            open_: list[str] = []
+            for capability in accepted:
+                answer = answer_on(refused, capability)
+                for raw in refused.asked:
+                    value = value_of(raw) if stands_for is None else stands_for
+                    if raw is None or (said := takes(answer, raw)) is False:
+                        continue
+                    (found.refused if said else found.unknown)[capability].add(value)
+                    if said and guard not in found.guards:
+                        found.guards.append(guard)
+                    if said is None and capability not in open_:
+                        open_.append(capability)
+            if open_:
+                found.why.append(
+                    f"whether {name_of(guard.by)}.__init__ ({place_of(guard.at)}) refuses some "
+                    f"{on_words(_known(open_))} is not known: {why_open(refused, open_)}"
+                )
+    return found
+
+
+def _accepts(stated: Sequence[_Stated]) -> Iterator[Node]:
+    for one in stated:
+        if one.truth is not None:
+            yield Node(one.field, one.truth, one.todos)
+        elif one.todos:
+            yield Node("", "", one.todos)
+
+
+def _dense_prefill(subject: Subject, mla: bool) -> tuple[tuple[Node, ...], bool | None]:
+    """Whether a sparse entry may compute prefill densely, and what the class claims instead."""
+    impl, vocabulary = subject.backend.impl, subject.reading.vocabulary
+    stated = impl.attributes.get(vocabulary.dense_prefill) if impl is not None else None
+    claim: bool | None = None
+    why = "say why"
+    if impl is None:
+        problem = subject.backend.impl_problem or "names none"
+        words = f"{name_of(subject.cls.path)} has no implementation class: {problem}"
+    elif stated is None:
+        words = f"no class of {name_of(impl.path)} ({place_of(impl.at)}) says whether it has one"
+    elif says(stated, False):
+        words = f"{source_of(stated)} states false"
+    elif not says(stated, True):
+        words = f"{source_of(stated)} is not known: {why_open(stated, [*stated.answers()])}"
+        why = "say whether it has one, and why"
+    elif not mla:
+        words = f"only layers with a latent ask for it; {source_of(stated)} is never read"
+    else:
+        claim = True
+        why = "say whether that is so, and why"
+        words = (
+            f"{source_of(stated)} states true"
+            if stated.defined_in == impl.path
+            else inherited_words(impl, stated, vocabulary)
+        )
+        words += "; off until somebody decides"
+    todo = subject.todo(DENSE_OFF, "dense_prefill", f"{words}; {why}")
+    return (
+        Node("dense_prefill", False, (todo,)),
+        Node("rationale", Text(f"As read, not decided: {words}.")),
+    ), claim
+
+
+def _work(subject: Subject, mla: bool, is_sparse: bool) -> Iterator[Node]:
+    """Phases, paths and threshold: the usual ones of such a layer, but for what is read."""
+    phases: dict[str, Plain] = {"prefill": {}, "decode": {}}
+    if subject.is_prefill:
+        del phases["decode"]
+    elif mla and not is_sparse and subject.reading.prefill:
+        del phases["prefill"]
+    yield Node("phases", phases)
+    if "decode" in phases:
+        yield _threshold(subject)
+    if "prefill" in phases:
+        latent = mla and not subject.is_prefill
+        path = "sparse_mqa" if is_sparse else "mqa" if latent else "mha"
+        row = (Node("path", path), Node("reason", "Not read; the usual path of such a layer."))
+        yield Node("prefill_paths", Rows([row]))
+
+
+def _threshold(subject: Subject) -> Node:
+    """The longest query that its builder counts as a decode; none: one token."""
+    builder = subject.backend.builder
+    for name, attribute in builder.attributes.items() if builder is not None else ():
+        said = attribute.answer
+        if name.endswith("batch_threshold") and said is not None and said.known:
+            value = said.value if isinstance(said.value, int) and said.value > 0 else 1
+            cases = Node("cases", Rows([(Node("value", value),)]))
+            source = Node("source", Text(source_of(attribute)))
+            return Node("decode_threshold", Block((cases, source)))
+    words = subject.backend.builder_problem or "no class says how long a query counts as a decode"
+    return Node("decode_threshold", 1, (subject.todo(NOT_KNOWN, "decode_threshold", words),))
+
+
+def _claimed(stated: Sequence[_Stated], dense: bool | None) -> Iterator[Node]:
+    differing = [one for one in stated if one.claim is not None]
+    if not differing and dense is None:
+        return
+    sources = [*dict.fromkeys(one.claim_source for one in differing)]
+    nodes = [Node("source", Text(", ".join(sources) or "the implementation class, see rationale"))]
+    if differing:
+        claims = [Node(one.field, one.claim) for one in differing if one.claim is not None]
+        nodes.append(Node("accepts", Block(claims)))
+    if dense is not None:
+        nodes.append(Node("dense_prefill", dense))
+    yield Node("claimed", Block(nodes))
+
+
+def _not_translated(subject: Subject) -> Iterator[Todo]:
+    """Tests that the class itself or its constructor has, and that no field holds."""
+    vocabulary = subject.reading.vocabulary
+    told = {*vocabulary.values.values(), *vocabulary.lists.values(), *vocabulary.kinds.values()}
+    told |= {name for name, _ in vocabulary.features.values()} | {vocabulary.capability}
+    for name, attribute in subject.cls.attributes.items():
+        if not name.startswith("supports_") or name in told:
+            continue
+        if attribute.defined_in in subject.common or (attribute.known and not attribute.asked):
+            continue
+        yield subject.todo(NOT_DRAFTED, name, f"{source_of(attribute)} is not translated")
+    impl = subject.backend.impl
+    others = [
+        f"{name_of(guard.by)}.__init__ ({place_of(guard.at)})"
+        for guard in (impl.guards if impl is not None else ())
+        if not any(one.name in vocabulary.arguments for one in guard.refuses)
+    ]
+    if others:
+        words = f"raises under tests that are not translated: {listed([*dict.fromkeys(others)])}"
+        yield subject.todo(NOT_DRAFTED, "constructor", words)
