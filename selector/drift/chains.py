@@ -219,7 +219,7 @@ class _Runner:
             if after is not None and not done and _runs(statement, after.call):
                 self._follow(number + 1, self._handed(body, env, after))
                 done = True
-            for target, value in settled(body, stores, statement):
+            for target, value in _settled(self.world, body, statement):
                 self._settle(body, env, target, value)
         if after is not None and not done:
             self._follow(number + 1, self._handed(body, env, after))
@@ -322,7 +322,15 @@ class Import(msgspec.Struct, frozen=True, eq=False):
     alias: ast.alias
 
 
-def settled(
+def _settled(world: World, body: Body, statement: ast.stmt) -> list[tuple[str, ast.expr | Import]]:
+    stores = _look(world, body.function)
+    found: list[tuple[str, ast.expr | Import]] = world.modules.look(
+        "settled", statement, lambda: [*_read_settled(body, stores, statement)]
+    )
+    return found
+
+
+def _read_settled(
     body: Body, stores: _Stores, statement: ast.stmt
 ) -> Iterator[tuple[str, ast.expr | Import]]:
     """What a statement sets that no other does: a local name, or ``self.name``.
@@ -381,7 +389,7 @@ def reads_of(world: World, chain: Sequence[Body]) -> list[dict[str, Reads]]:
         stores = _look(world, body.function)
         known = {name: one for name, one in known.items() if not stores.names[name]}
         for statement in body.function.body:
-            for target, value in settled(body, stores, statement):
+            for target, value in _settled(world, body, statement):
                 if not isinstance(value, Import):
                     paths = tuple(paths_of(value, known | attributes))
                     where = attributes if target.startswith("self.") else known

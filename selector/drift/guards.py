@@ -173,8 +173,13 @@ def _capabilities(asked: _Asked, number: int, event: Event) -> Answer | None:
     refused: list[str] = []
     open_on: list[str] = []
     doubt: Unknown | None = None
+    held: bool | Unknown = True
+    depends = True
     for capability, world in asked.worlds.by_capability.items():
-        held = _holds(asked.run(world, "", 0), number, event)
+        if depends:
+            run = asked.run(world, "", 0)
+            held = _holds(run, number, event)
+            depends = run.used_capability or world.used_capability
         if held is True and event.certain:
             refused.append(capability)
         elif held is not False:
