@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from selector.devices import known_capabilities
 from selector.domains import Value
-from selector.drift.reading import Answer, Attribute, Backend, EngineReading, Vocabulary
+from selector.drift.reading import Answer, Attribute, Backend, Dynamic, EngineReading, Vocabulary
 from selector.fields import UNSET, parse_capability
 from selector.manifest import Entry, Manifest
 from selector.rules import Answer as Holds
@@ -31,6 +31,7 @@ __all__ = [
     "takes",
     "value_of",
     "why_open",
+    "why_words",
 ]
 
 FUTURE = "99.0"
@@ -151,10 +152,14 @@ def why_open(attribute: Attribute, capabilities: Sequence[str]) -> str:
         if answer.raises:
             return f"raises {answer.raises}"
         if answer.dynamic is not None:
-            found = answer.dynamic
-            expression = shorten(found.expression, 100, placeholder="…")
-            return f"{place_of(found.at)}: {expression} {found.why}"
+            return why_words(answer.dynamic)
     return ""
+
+
+def why_words(found: Dynamic) -> str:
+    """Where something that is not known depends on what."""
+    expression = shorten(found.expression, 100, placeholder="…")
+    return f"{place_of(found.at)}: {expression} {found.why}"
 
 
 def called(reading: EngineReading) -> str:

@@ -61,7 +61,7 @@ class What(StrEnum):
     ARGUMENT = "argument"  # of constructors: which of its values they do not refuse
 
 
-class Side(msgspec.Struct, frozen=True, omit_defaults=True):
+class Side(msgspec.Struct, frozen=True):
     """What one version says.
 
     Attributes:
@@ -80,7 +80,7 @@ class Side(msgspec.Struct, frozen=True, omit_defaults=True):
     missing: tuple[str, ...] = ()
 
 
-class Change(msgspec.Struct, frozen=True, omit_defaults=True):
+class Change(msgspec.Struct, frozen=True):
     """One change, told once for all backends that it reaches.
 
     Attributes:
