@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from cli.batch import batch
+from cli.bench import bench
 from cli.certify import certify
 from cli.diff import diff
 from cli.drift import drift
@@ -62,6 +63,7 @@ _COMMANDS: dict[Callable[..., None], str] = {
     batch: "Answer every row of a JSONL or Parquet file.",
     preflight: "Say whether a vLLM serve command will start, and what to change.",
     certify: "Run what a manifest claims on this machine, and write evidence.",
+    bench: "Time every backend that accepts a shape, on this machine.",
     info: "Show versions, device and facts: what a bug report needs.",
 }
 

@@ -1,0 +1,379 @@
+"""Times every candidate of a manifest over the shapes of a grid.
+
+Which entries are candidates for a shape is asked of the selector: each is judged alone, without
+policy. All candidates of a shape run on the same inputs, one after another; their outputs are
+compared with each other, which is no proof that they are right (that is what certification is for)
+but shows when a time is that of some other computation.
+
+What was measured is kept as it comes: after each shape in the results file, within a shape in a
+second file beside it, so a kernel that takes the process with it loses nothing but itself. A run
+that resumes counts the candidate that was running then as a fault.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from backends.batches import make_batch
+from backends.contract import Adapter, Batch, RefusedError, relative_error
+from backends.registry import ADAPTERS, MissingAdapterError, load_adapter
+from backends.shapes import Grid
+from backends.timing import METHOD, draw_inputs, sample_rows, time_plan, time_run
+from selector.binding import Bound, Selector
+from selector.errors import AttnselError
+from selector.manifest import Manifest
+from selector.report.wording import rejection_words
+from selector.tuning.results import VERSION, Measured, Results, Runner, Shape, Timing
+from selector.values import Device, Facts, Outcome, Phase
+
+if TYPE_CHECKING:
+    import torch
+
+    from backends.inputs import Inputs
+
+__all__ = ["Candidates", "DeviceLostError", "Keeper", "find_candidates", "measure"]
+
+AGREE = 3e-2
+"""Relative error up to which two outputs are the same."""
+
+ENDED = "the process ended while it ran"
+
+
+class DeviceLostError(AttnselError, RuntimeError):
+    """A fault left the device unusable for this process. What was measured is kept."""
+
+    code = "DEVICE_LOST"
+
+
+class Candidates(msgspec.Struct, frozen=True):
+    """What runs which shape.
+
+    Attributes:
+        adapters: candidate → what runs it.
+        batches: shape → candidate → what is asked of its kernel.
+        not_run: entry → why it is no candidate for any shape.
+    """
+
+    adapters: Mapping[str, Adapter]
+    batches: Mapping[Shape, Mapping[str, Batch]]
+    not_run: dict[str, str]
+
+
+def find_candidates(
+    manifest: Manifest,
+    device: Device,
+    facts: Facts,
+    shapes: Sequence[Shape],
+    *,
+    backends: Collection[str] = (),
+    paged_only: bool = False,
+) -> Candidates:
+    """The entries that accept a shape and have an adapter.
+
+    Args:
+        manifest: whose entries.
+        device: where they would run.
+        facts: what is installed.
+        shapes: what they would run.
+        backends: names to choose from; all when empty.
+        paged_only: leave out what copies K and V out of their pages.
+
+    Raises:
+        UnknownBackendError: a name is not in the manifest.
+        UntrustedAdapterError: an entry's adapter is outside the trusted package.
+    """
+    for name in backends:
+        manifest.entry(name)
+    selector = Selector(msgspec.structs.replace(manifest, deny=()))
+    bounds = {shape: selector.bind(device, shape.layer, facts) for shape in shapes}
+    adapters: dict[str, Adapter] = {}
+    batches: dict[Shape, dict[str, Batch]] = {shape: {} for shape in shapes}
+    not_run: dict[str, str] = {}
+    for name in backends or manifest.entries:
+        asked, why = _accepted(bounds, name)
+        adapter: Adapter | None = None
+        if asked:
+            adapter, why = _adapter(manifest, name)
+        if adapter is not None and paged_only and not adapter.reads_pages:
+            adapter, why = None, "copies K and V out of their pages"
+        if adapter is None:
+            not_run[name] = why
+            continue
+        adapters[name] = adapter
+        for shape, batch in asked.items():
+            batches[shape][name] = batch
+    return Candidates(adapters, batches, not_run)
+
+
+def _accepted(bounds: Mapping[Shape, Bound], name: str) -> tuple[dict[Shape, Batch], str]:
+    """The shapes that an entry accepts; why the first was refused, if none is."""
+    found: dict[Shape, Batch] = {}
+    why = ""
+    phases = {*next(iter(bounds.values())).manifest.entry(name).phases} if bounds else set()
+    for shape, bound in bounds.items():
+        verdict = bound.judge(name, shape.request)[shape.phase]
+        if verdict.outcome in (Outcome.ELIGIBLE, Outcome.CONDITIONAL):
+            found[shape] = _batch(bound, name, shape)
+        elif verdict.rejections and not why and shape.phase in phases:
+            why = rejection_words(verdict.rejections[0])
+    return found, why or "accepts no shape of the grid"
+
+
+def _batch(bound: Bound, name: str, shape: Shape) -> Batch:
+    """What an entry makes of a shape."""
+    request = shape.request
+    path = "" if shape.mla is None else "mqa"
+    if shape.mla is not None and shape.phase is Phase.PREFILL:
+        path = bound.routes([request], name)[0].path.path or path
+    asked = bound.manifest.entry(name).coerced(bound.asked(request))
+    return make_batch(asked, [*zip(shape.query_lens, shape.seq_lens, strict=True)], path)
+
+
+def _adapter(manifest: Manifest, name: str) -> tuple[Adapter | None, str]:
+    path = manifest.entry(name).adapter or ADAPTERS.get(name)
+    if path is None:
+        return None, "no adapter runs it"
+    try:
+        return load_adapter(path), ""
+    except MissingAdapterError as error:
+        return None, str(error)
+
+
+class Keeper:
+    """Keeps results on disk as they come, and knows where a run before this one ended."""
+
+    def __init__(self, file: Path, resume: bool = False) -> None:
+        self.file = file
+        self.beside = file.with_name(f"{file.name}.running")
+        self.shape: Shape | None = None
+        self.timings: tuple[Timing, ...] = ()
+        if not resume:
+            self.beside.unlink(missing_ok=True)
+        elif self.beside.exists():
+            self._read_beside()
+
+    def _read_beside(self) -> None:
+        raw = msgspec.json.decode(self.beside.read_bytes(), type=_Running)
+        self.shape, self.timings = raw.shape, raw.timings
+        if raw.running:
+            self.timings += (Timing(candidate=raw.running, fault=ENDED),)
+
+    def begun(self, shape: Shape) -> tuple[Timing, ...]:
+        """What is already known of a shape that was not finished."""
+        return self.timings if shape == self.shape else ()
+
+    def note(self, shape: Shape, timings: tuple[Timing, ...], running: str) -> None:
+        """Keeps the timings of an unfinished shape, and which candidate runs now."""
+        _write(self.beside, msgspec.json.encode(_Running(shape, timings, running)))
+
+    def keep(self, results: Results) -> None:
+        """Keeps all that was measured."""
+        _write(self.file, _text(results))
+        self.beside.unlink(missing_ok=True)
+
+
+def _text(results: Results) -> bytes:
+    """The results as JSON, one line for each shape."""
+    bare = msgspec.json.encode(msgspec.structs.replace(results, measured=()))
+    rows = b",\n  ".join(map(msgspec.json.encode, results.measured))
+    head, _, tail = msgspec.json.format(bare, indent=1).rpartition(b"[]")
+    return b"%b[\n  %b\n ]%b\n" % (head, rows, tail)
+
+
+class _Running(msgspec.Struct, frozen=True):
+    shape: Shape
+    timings: tuple[Timing, ...]
+    running: str
+
+
+def _write(file: Path, data: bytes) -> None:
+    """Replaces a file at once, so that no reader and no end of the process sees half of it."""
+    new = file.with_name(f"{file.name}.new")
+    new.write_bytes(data)
+    os.replace(new, file)
+
+
+def measure(
+    manifest: Manifest,
+    device: Device,
+    facts: Facts,
+    grid: Grid,
+    candidates: Candidates,
+    keeper: Keeper,
+    *,
+    date: str,
+    command: str = "",
+    seed: int = 0,
+    limit_s: float | None = None,
+    earlier: Sequence[Measured] = (),
+    on_shape: Callable[[int, Shape], object] = lambda done, shape: None,
+) -> Results:
+    """Times the candidates of every shape.
+
+    Args:
+        manifest: who was asked for candidates.
+        device: this machine's.
+        facts: what is installed.
+        grid: where the shapes come from.
+        candidates: what to time.
+        keeper: keeps what was measured.
+        date: now, ISO 8601.
+        command: how to repeat.
+        seed: of the inputs.
+        limit_s: after this long no other shape is begun.
+        earlier: what a run before this one measured.
+        on_shape: called before each shape, for progress.
+
+    Raises:
+        DeviceLostError: a fault left the device unusable; the fault is kept.
+    """
+    where = {"rocm": "cuda"}.get(device.platform, device.platform)  # torch's word for both
+    known = {one.shape: one for one in earlier}
+    wanted = [shape for shape, batches in candidates.batches.items() if batches]
+    open_ = [shape for shape in wanted if shape not in known]
+    results = Results(
+        version=VERSION,
+        date=date,
+        device=device,
+        facts=dict(facts.values),
+        manifest=msgspec.structs.replace(manifest.ref, file=Path(manifest.ref.file).name),
+        grid=grid.grid,
+        seed=seed,
+        command=command,
+        method=METHOD["cpu" if where == "cpu" else "cuda"],
+        runners={name: Runner(a.reads_pages) for name, a in candidates.adapters.items()},
+        not_run=candidates.not_run,
+        defaults=grid.defaults,
+        measured=tuple(known[shape] for shape in wanted if shape in known),
+        left=len(open_),
+    )
+    prepare(candidates, open_, where)
+    end = None if limit_s is None else monotonic() + limit_s
+    for done, shape in enumerate(open_):
+        if end is not None and monotonic() > end:
+            break
+        on_shape(done, shape)
+        timings = _time_shape(candidates, shape, where, seed, keeper)
+        measured = (*results.measured, Measured(shape, timings))
+        results = msgspec.structs.replace(results, measured=measured, left=len(open_) - done - 1)
+        keeper.keep(results)
+    return results
+
+
+def prepare(candidates: Candidates, shapes: Sequence[Shape], device: str) -> None:
+    """Compiles what the shapes need, for all candidates side by side.
+
+    What cannot be compiled fails again, with its reason, when it is run.
+    """
+    needed: dict[str, list[Batch]] = {}
+    for shape in shapes:
+        for name, batch in candidates.batches[shape].items():
+            needed.setdefault(name, []).append(batch)
+    if device == "cpu" or not needed:
+        return
+
+    def prepare_one(name: str) -> None:
+        try:
+            candidates.adapters[name].prepare(needed[name], device)
+        except Exception:
+            return
+
+    with ThreadPoolExecutor(len(needed)) as pool:
+        list(pool.map(prepare_one, needed))
+
+
+def _time_shape(
+    candidates: Candidates, shape: Shape, device: str, seed: int, keeper: Keeper
+) -> tuple[Timing, ...]:
+    """The time of every candidate for a shape."""
+    timings = keeper.begun(shape)
+    outputs: dict[str, tuple[Batch, torch.Tensor]] = {}
+    drawn: tuple[Batch, Inputs] | None = None
+    done = {timing.candidate for timing in timings}
+    for name, batch in candidates.batches[shape].items():
+        if name in done:
+            continue
+        keeper.note(shape, timings, name)
+        try:
+            if drawn is None or drawn[0] != batch:
+                drawn = None  # frees the memory first
+                drawn = (batch, draw_inputs(batch, device, seed))
+            timing, rows = _time_one(candidates.adapters[name], batch, drawn[1], device)
+            outputs[name] = (batch, rows)
+        except RefusedError as error:
+            timing = Timing(candidate=name, refused=_line(error))
+        except Exception as error:  # whatever a kernel does is no reason to lose the others
+            timing = Timing(candidate=name, fault=f"{type(error).__name__}: {_line(error)}")
+            drawn = None
+        timings = (*timings, timing)
+        if timing.fault and not _is_alive(device):
+            keeper.note(shape, timings, "")
+            raise DeviceLostError(
+                f"the device is lost after {name}, {shape}: {timing.fault}; "
+                "the same command with --resume goes on behind it"
+            )
+    return _compared(timings, outputs)
+
+
+def _time_one(
+    adapter: Adapter, batch: Batch, inputs: Inputs, device: str
+) -> tuple[Timing, torch.Tensor]:
+    """The time of one candidate, and some rows of its first output."""
+    plan, plan_us = time_plan(adapter, batch, device)
+    given: tuple[Any, ...] = (inputs.q, inputs.kv, inputs.sinks)
+    if inputs.indices is not None:
+        given = (*given, inputs.indices)
+    rows = sample_rows(plan.run(*given))
+    times = time_run(lambda: plan.run(*given), device)
+    return Timing(
+        candidate=adapter.name,
+        median_us=round(times.median_us, 2),
+        p10_us=round(times.p10_us, 2),
+        p90_us=round(times.p90_us, 2),
+        repetitions=times.repetitions,
+        plan_us=round(plan_us, 1),
+    ), rows
+
+
+def _compared(
+    timings: tuple[Timing, ...], outputs: Mapping[str, tuple[Batch, torch.Tensor]]
+) -> tuple[Timing, ...]:
+    """The timings, each with the candidates whose output is another one."""
+
+    def others(name: str) -> tuple[str, ...]:
+        if name not in outputs:
+            return ()
+        batch, rows = outputs[name]
+        return tuple(
+            other
+            for other, (asked, theirs) in outputs.items()
+            if other != name and asked == batch and relative_error(theirs, rows) > AGREE
+        )
+
+    return tuple(msgspec.structs.replace(t, disagrees_with=others(t.candidate)) for t in timings)
+
+
+def _is_alive(device: str) -> bool:
+    """Whether the device still works for this process; frees what the fault left behind."""
+    if device == "cpu":
+        return True
+    import torch
+
+    try:
+        torch.cuda.synchronize(device)
+        torch.cuda.empty_cache()
+        torch.zeros(1, device=device).item()
+    except Exception:
+        return False
+    return True
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(next(iter(str(error).splitlines()), "").split())[:300]

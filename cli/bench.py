@@ -1,0 +1,177 @@
+"""``attnsel bench``: time every candidate of a manifest on this machine's device."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import warnings
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.certify import Where
+from cli.certify import _device as device_here
+from cli.exits import Exit
+from cli.options import Format, FormatOption, ManifestOption, OverlayOption, complete_backend
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from backends.shapes import Grid
+    from selector.tuning.results import Measured, Shape
+
+__all__ = ["PhaseName", "bench"]
+
+
+class PhaseName(StrEnum):
+    """Which phase a command is about."""
+
+    PREFILL = "prefill"
+    DECODE = "decode"
+
+
+def complete_grid(incomplete: str) -> list[str]:
+    """Grids that ship with attnsel."""
+    from backends.shapes import grid_names
+
+    return [name for name in grid_names() if name.startswith(incomplete)]
+
+
+def bench(
+    manifest: ManifestOption = None,
+    overlay: OverlayOption = None,
+    device: Annotated[
+        Where | None, typer.Option(help="Where to run. Default: the GPU, else the CPU.")
+    ] = None,
+    grid: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE",
+            help="Which shapes: a grid by name, or a YAML file. "
+            "Default: h200 on a GPU, small on a CPU.",
+            autocompletion=complete_grid,
+        ),
+    ] = None,
+    backend: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Time only this backend. Repeatable.",
+            autocompletion=complete_backend,
+        ),
+    ] = None,
+    phase: Annotated[PhaseName | None, typer.Option(help="Time only this phase.")] = None,
+    paged_only: Annotated[
+        bool,
+        typer.Option("--paged-only", help="Leave out what copies K and V out of their pages."),
+    ] = False,
+    limit_s: Annotated[
+        float | None,
+        typer.Option(metavar="N", min=0, help="After N seconds, begin no other shape."),
+    ] = None,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the random inputs.")] = 0,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Results file. Default: timings-<grid>.json, here."),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on where the results file ends.")
+    ] = False,
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """Time every backend that accepts a shape, over a grid of shapes, and write the timings.
+
+    Example: attnsel bench --grid h200 --out timings.json
+    """
+    from datetime import UTC, datetime
+
+    from backends.bench import DeviceLostError, Keeper, find_candidates, measure
+    from backends.probe import probe_facts
+    from backends.shapes import read_grid
+    from cli.terminal import complain, note, show, show_json
+    from selector.binding import Selector
+    from selector.report.data import to_json
+    from selector.report.timings import bench_lines, nothing_timed_words, timing_words
+
+    warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
+    where, facts = device_here(device), probe_facts()
+    stated = Selector.load(manifest, overlays=overlay or ()).manifest
+    shapes_of = read_grid(grid or ("small" if where.platform == "cpu" else "h200"))
+    shapes = _shapes(shapes_of, phase)
+    file = out or Path(f"timings-{shapes_of.grid}.json")
+    earlier = _earlier(file) if resume else ()
+    found = find_candidates(
+        stated, where, facts, shapes, backends=backend or (), paged_only=paged_only
+    )
+    if not found.adapters:
+        complain(nothing_timed_words(found.not_run))
+        raise typer.Exit(Exit.USAGE)
+    note(timing_words(len(shapes), len(found.adapters), where))
+    try:
+        results = measure(
+            stated,
+            where,
+            facts,
+            shapes_of,
+            found,
+            Keeper(file, resume),
+            date=datetime.now(UTC).isoformat(timespec="seconds"),
+            command=_command(shapes_of, grid, seed, phase, backend, paged_only),
+            seed=seed,
+            limit_s=limit_s,
+            earlier=earlier,
+            on_shape=_progress(len(shapes)),
+        )
+    except DeviceLostError as error:
+        complain(str(error))
+        raise typer.Exit(Exit.FINDINGS) from None
+    if form is Format.JSON:
+        show_json(to_json(results))
+    else:
+        show(bench_lines(results, str(file)))
+    if any(t.fault or t.disagrees_with for one in results.measured for t in one.timings):
+        raise typer.Exit(Exit.FINDINGS)
+
+
+def _shapes(grid: Grid, phase: PhaseName | None) -> list[Shape]:
+    return [s for s in grid.shapes() if phase is None or s.phase.value == phase.value]
+
+
+def _earlier(file: Path) -> tuple[Measured, ...]:
+    """What the results file holds already; nothing where there is none yet."""
+    from selector.tuning.results import read_results
+
+    return read_results(file).measured if file.exists() else ()
+
+
+def _command(
+    grid: Grid,
+    reference: str | None,
+    seed: int,
+    phase: PhaseName | None,
+    backends: list[str] | None,
+    paged_only: bool,
+) -> str:
+    """The command that repeats this run, without what only says where and how long."""
+    words = ["attnsel", "bench", "--grid", reference or grid.grid, "--seed", str(seed)]
+    if phase is not None:
+        words += ["--phase", phase.value]
+    for name in backends or ():
+        words += ["--backend", name]
+    if paged_only:
+        words.append("--paged-only")
+    return shlex.join(words)
+
+
+def _progress(shapes: int) -> Callable[[int, Shape], object]:
+    """Shows which shape is timed on a terminal, and nothing elsewhere."""
+    if not sys.stderr.isatty():
+        return lambda done, shape: None
+
+    def show(done: int, shape: Shape) -> None:
+        sys.stderr.write(f"\r\x1b[K{done:,} of {shapes:,}: {shape}\r")
+        sys.stderr.flush()
+
+    return show

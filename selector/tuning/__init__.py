@@ -1,0 +1,1 @@
+"""From timings to a policy: what was measured, what a choice costs, which rules follow."""
