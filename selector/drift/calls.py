@@ -431,6 +431,14 @@ def _super(world: World, given: list[Any], named: dict[str, Any], at: At) -> Any
     return _first_unknown(given, at)
 
 
+def _replace(world: World, given: list[Any], named: dict[str, Any], at: At) -> Any:
+    """A dataclass's object with other fields."""
+    made = given[0] if len(given) == 1 else None
+    if isinstance(made, Instance) and not made.supposed and named.keys() <= made.fields.keys():
+        return Instance(made.cls, {**made.fields, **named}, made.is_tuple)
+    return _first_unknown(given, at)
+
+
 def _cast(world: World, given: list[Any], named: dict[str, Any], at: At) -> Any:
     return given[1] if len(given) == 2 else _first_unknown(given, at)
 
@@ -447,7 +455,9 @@ def _whole(compute: Callable[..., int]) -> Callable[..., Any]:
     return make
 
 
-_NAMED = frozenset({"builtins.dict", "builtins.enumerate", "builtins.sorted", "builtins.zip"})
+_NAMED = frozenset(f"builtins.{name}" for name in ("dict", "enumerate", "sorted", "zip")) | {
+    "dataclasses.replace"
+}
 _BUILTINS: dict[str, Callable[..., Any]] = {
     "builtins.abs": _whole(abs),
     "builtins.all": _quantifier(False),
@@ -474,6 +484,7 @@ _BUILTINS: dict[str, Callable[..., Any]] = {
     "builtins.super": _super,
     "builtins.tuple": _collection(tuple),
     "builtins.zip": _zip,
+    "dataclasses.replace": _replace,
     "math.gcd": _whole(math.gcd),
     "math.lcm": _whole(math.lcm),
     "typing.cast": _cast,

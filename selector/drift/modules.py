@@ -7,7 +7,8 @@ kept, because a reader that takes the last assignment it sees would state wrong 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -139,6 +140,16 @@ class Modules:
             return None
         self._read[name] = module = self._load(name)
         return module
+
+    def mentioning(self, words: Sequence[str]) -> Iterator[Module]:
+        """The modules whose text holds one of these words; only those are parsed."""
+        sought = re.compile("|".join(re.escape(word) for word in words).encode())
+        for name in self.source.names():
+            file = self.source.read(name) if name not in self._read else None
+            if file is None or sought.search(file.data):
+                module = self.get(name)
+                if module is not None:
+                    yield module
 
     def owns(self, name: str) -> bool:
         """Whether a name belongs to the package that is read."""

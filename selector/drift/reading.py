@@ -21,6 +21,7 @@ __all__ = [
     "Guard",
     "Method",
     "Need",
+    "Operator",
     "Reader",
     "Vocabulary",
 ]
@@ -216,6 +217,38 @@ class Backend(msgspec.Struct, frozen=True, omit_defaults=True):
         return {role: cls for role, cls in roles.items() if cls is not None}
 
 
+class Operator(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A function, or the class that plans one, whose code declares what it can do.
+
+    Manifests name it, dotted, under an entry's ``sources:``.
+
+    Attributes:
+        name: dotted.
+        at: where it is defined.
+        accepts: the compute capabilities of its own list; ``None``: it has none.
+        backends: backend → the capabilities on which it is chosen; empty: it has no choice.
+        enforced: whether a call elsewhere is refused; else the list only says so.
+        refuses: the capabilities on which it certainly raises, whatever else it is given, and
+            where; ``None``: not looked for.
+        features: what it declares besides, by name.
+        attention: whether it belongs to attention.
+    """
+
+    name: str
+    at: Position
+    accepts: Answer | None = None
+    backends: dict[str, Answer] = {}
+    enforced: bool = False
+    refuses: dict[str, Position] | None = None
+    features: dict[str, Answer] = {}
+    attention: bool = False
+
+    def answers(self) -> tuple[Answer, ...]:
+        """Everything that it declares."""
+        own = () if self.accepts is None else (self.accepts,)
+        return (*own, *self.backends.values(), *self.features.values())
+
+
 class Vocabulary(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where an engine's classes say what a manifest has fields for; what is empty is not compared.
 
@@ -262,6 +295,8 @@ class EngineReading(msgspec.Struct, frozen=True):
         modules: how many modules were read.
         findings: what could not be read.
         vocabulary: where its classes say what a manifest has fields for.
+        operators: what declares its own capabilities, without a registry.
+        library: the distribution that entries name for which an operator is asked.
     """
 
     engine: str
@@ -274,6 +309,8 @@ class EngineReading(msgspec.Struct, frozen=True):
     modules: int
     findings: tuple[Finding, ...]
     vocabulary: Vocabulary = Vocabulary()
+    operators: tuple[Operator, ...] = ()
+    library: str = ""
 
     def named(self) -> dict[str, Backend]:
         """All backends by the names that a manifest gives them."""
@@ -283,14 +320,14 @@ class EngineReading(msgspec.Struct, frozen=True):
 
     def counts(self) -> dict[str, int]:
         """How many attributes of all classes are ``known`` and how many ``dynamic``."""
-        attributes = [
-            attribute
+        said = [answer.known for one in self.operators for answer in one.answers()]
+        said += [
+            attribute.known
             for backend in (*self.backends, *self.prefill)
             for cls in backend.classes().values()
             for attribute in cls.attributes.values()
         ]
-        known = sum(attribute.known for attribute in attributes)
-        return {"known": known, "dynamic": len(attributes) - known}
+        return {"known": sum(said), "dynamic": len(said) - sum(said)}
 
 
 class Reader(Protocol):

@@ -6,6 +6,7 @@ refused is a finding, and the rest is still read.
 
 from __future__ import annotations
 
+import os
 import re
 import zipfile
 import zlib
@@ -83,6 +84,10 @@ class Source(Protocol):
         """Whether a file of this module, or a folder of this name, is there."""
         ...
 
+    def names(self) -> tuple[str, ...]:
+        """The dotted names of the package's modules, in order."""
+        ...
+
 
 def open_source(path: str | Path, package: str) -> Source:
     """A wheel, a folder that is the package or holds it, or a site-packages folder.
@@ -106,6 +111,11 @@ def _candidates(module: str) -> tuple[tuple[str, bool], ...]:
     """The files that a module can be: a package wins over a module of the same name."""
     base = module.replace(".", "/")
     return ((f"{base}/__init__.py", True), (f"{base}.py", False))
+
+
+def _module_of(path: str) -> str:
+    """The module that a file inside the source is."""
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 _PARTS = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
@@ -172,6 +182,17 @@ class FolderSource(_Bounded):
             return False
         base = self._root / module.replace(".", "/")
         return base.is_dir() or base.with_name(base.name + ".py").is_file()
+
+    def names(self) -> tuple[str, ...]:
+        """The dotted names of the package's modules; links to folders are not followed."""
+        found: set[str] = set()
+        for folder, folders, files in os.walk(self._root / self.package):
+            base = Path(folder).relative_to(self._root)
+            found.update((base / file).as_posix() for file in files if file.endswith(".py"))
+            if len(found) > FILES:
+                folders.clear()
+                self._refuse(self.label, "DRF103", f"more than {FILES:,} files; the rest is left")
+        return tuple(sorted(name for one in found if _PARTS.fullmatch(name := _module_of(one))))
 
     def read(self, module: str) -> File | None:
         """The file of a module; a link that leads out of the folder is a finding."""
@@ -254,6 +275,12 @@ class WheelSource(_Bounded):
         """Whether a file of this module, or a folder of this name, is there."""
         base = module.replace(".", "/")
         return base in self._folders or f"{base}.py" in self._entries
+
+    def names(self) -> tuple[str, ...]:
+        """The dotted names of the package's modules."""
+        inside = (one for one in self._entries if one.startswith(f"{self.package}/"))
+        modules = {_module_of(one) for one in inside if one.endswith(".py")}
+        return tuple(sorted(one for one in modules if _PARTS.fullmatch(one)))
 
     def read(self, module: str) -> File | None:
         """The file of a module, decompressed within the bounds."""
