@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 
 from selector.drift.claims import compare_claims
+from selector.drift.inheritance import compare_inheritance
 from selector.drift.reading import Attribute, Backend, ClassReading, EngineReading, Vocabulary
 from selector.drift.refusals import compare_constructors
 from selector.drift.rules import CLAIM, DENSE, GONE, UNDECIDED, UNLISTED
@@ -40,7 +41,9 @@ def compare(manifest: Manifest, reading: EngineReading) -> tuple[Finding, ...]:
         found += _dense_prefill(pair)
     found += compare_constructors(manifest, reading, stated)
     claimed = manifest.as_claimed()
-    found += compare_claims(claimed, reading, [*pairs(claimed, reading)])
+    as_claimed = [*pairs(claimed, reading)]
+    found += compare_claims(claimed, reading, as_claimed)
+    found += compare_inheritance(claimed, reading, as_claimed)
     return tuple(sorted(set(found)))
 
 

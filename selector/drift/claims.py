@@ -14,10 +14,14 @@ from selector.drift.saying import (
     Pair,
     answer_on,
     called,
+    feature_on,
     listed,
+    name_of,
     on_words,
+    place_of,
     source_of,
     stated_at,
+    supplier,
     takes,
     value_of,
     why_open,
@@ -31,6 +35,8 @@ __all__ = ["compare_claims"]
 Machines = Mapping[str, Machine]
 Said = tuple[bool | None, bool | None]
 """What the manifest says, and what the code says."""
+Table = dict[Any, dict[str, Said]]
+"""Value (``""``: the field has none) → compute capability → what is said of it there."""
 
 
 def compare_claims(
@@ -73,7 +79,7 @@ def _kinds(pair: Pair, capabilities: Sequence[str]) -> Iterator[Finding]:
         if (attribute := _attribute(pair.backend, name)) is None:
             continue
         stated, at = getattr(pair.entry, field), stated_at(pair.entry, field)
-        said = {_feature(attribute, one) for one in capabilities}
+        said = {feature_on(attribute, one) for one in capabilities}
         if said == {not stated}:
             words = f"the manifest says {str(stated).lower()}, and {source_of(attribute)} says"
             yield CLAIM.finding(at, f"{pair.entry.name} {field}: {words} {not stated}")
@@ -83,62 +89,67 @@ def _kinds(pair: Pair, capabilities: Sequence[str]) -> Iterator[Finding]:
 
 
 def _open_ended(pair: Pair, machines: Machines) -> Iterator[Finding]:
-    attribute = _attribute(pair.backend, pair.vocabulary.capability)
-    if attribute is None or FUTURE not in machines:
+    """What is refused on older architectures, and accepted on all that will come."""
+    if FUTURE not in machines:
         return
-    said = {one: _feature(attribute, one) for one in machines}
-    if said[FUTURE] is not True or False not in said.values():
-        return
-    stated = machines[FUTURE].runs(pair.entry) is not False
-    words = f"{source_of(attribute)} accepts every future compute capability"
-    also = "as the manifest does" if stated else "and the manifest does not"
-    yield OPEN_ENDED.finding(
-        stated_at(pair.entry, "capability"),
-        f"{pair.entry.name} capability: {words}, {also}",
-        severity=Severity.NOTE if stated else None,
-    )
+    runs = machines[FUTURE].runs(pair.entry) is not False
+    asks = _attribute(pair.backend, pair.vocabulary.capability)
+    ends = not runs or (asks is not None and feature_on(asks, FUTURE) is False)
+    for field, attribute, said in _compared(pair, machines):
+        if field != "capability" and ends:
+            continue  # nobody asks it there
+        groups: defaultdict[bool, list[Any]] = defaultdict(list)
+        for value, by_capability in said.items():
+            stated, accepts = by_capability.pop(FUTURE)
+            if accepts and False in {code for _, code in by_capability.values()}:
+                groups[runs and stated is not False].append(value)
+        for shared, values in groups.items():
+            what = "" if values == [""] else f"{listed(values)} on "
+            words = f"{_source(pair, field, attribute)} accepts {what}every future"
+            also = "as the manifest does" if shared else "and the manifest does not"
+            yield OPEN_ENDED.finding(
+                stated_at(pair.entry, field),
+                f"{pair.entry.name} {field}: {words} compute capability, {also}",
+                severity=Severity.NOTE if shared else None,
+            )
 
 
 def _fields(pair: Pair, machines: Machines) -> Iterator[Finding]:
     known = {one: machine for one, machine in machines.items() if one != FUTURE}
-    if attribute := _attribute(pair.backend, pair.vocabulary.capability):
-        yield from _tell(pair, "capability", attribute, _capabilities(pair, attribute, known))
-    here = {one: on for one, on in known.items() if on.runs(pair.entry) is not False}
-    asked = _asked(here)
-    for field, name in pair.vocabulary.values.items():
-        attribute = _attribute(pair.backend, name)
-        if attribute is not None and field in asked:
-            by = _list(pair, field, attribute)
-            yield from _tell(pair, field, attribute, _values(pair, field, attribute, here), by)
-    for field, (name, value) in pair.vocabulary.features.items():
-        attribute = _attribute(pair.backend, name)
-        if attribute is None or field not in asked:
-            continue
-        said = {
-            one: (on.accepts(pair.entry, field, value), _feature(attribute, one))
-            for one, on in here.items()
-        }
-        yield from _tell(pair, field, attribute, {"": said})
+    for field, attribute, said in _compared(pair, known):
+        yield from _tell(pair, field, attribute, said)
 
 
-def _asked(machines: Machines) -> Any:
-    """The fields that can be asked about; none where the backend runs nowhere."""
-    return next((one.fields for one in machines.values()), {})
+def _compared(pair: Pair, machines: Machines) -> Iterator[tuple[str, Attribute, Table]]:
+    """Each field of which both sides say something, where the entry runs."""
+    words, cls = pair.vocabulary, pair.backend
+    here = {
+        one: on for one, on in machines.items() if one == FUTURE or on.runs(pair.entry) is not False
+    }
+    asked = next((one.fields for one in here.values()), {})
+    if attribute := _attribute(cls, words.capability):
+        yield "capability", attribute, _capabilities(pair, attribute, machines)
+    for field, name in words.values.items():
+        if (attribute := _attribute(cls, name)) is not None and field in asked:
+            yield field, attribute, _values(pair, field, attribute, here)
+    for field, (name, value) in words.features.items():
+        if (attribute := _attribute(cls, name)) is not None and field in asked:
+            said = {
+                one: (on.accepts(pair.entry, field, value), feature_on(attribute, one))
+                for one, on in here.items()
+            }
+            yield field, attribute, {"": said}
 
 
-def _capabilities(
-    pair: Pair, attribute: Attribute, machines: Machines
-) -> dict[Any, dict[str, Said]]:
+def _capabilities(pair: Pair, attribute: Attribute, machines: Machines) -> Table:
     said: dict[str, Said] = {}
     for one, on in machines.items():
         stated = on.accepts(pair.entry, "capability", parse_capability(one))
-        said[one] = (stated, _feature(attribute, one))
+        said[one] = (stated, feature_on(attribute, one))
     return {"": said}
 
 
-def _values(
-    pair: Pair, field: str, attribute: Attribute, machines: Machines
-) -> dict[Any, dict[str, Said]]:
+def _values(pair: Pair, field: str, attribute: Attribute, machines: Machines) -> Table:
     return {
         value_of(raw): {
             one: (
@@ -151,20 +162,7 @@ def _values(
     }
 
 
-def _feature(attribute: Attribute, capability: str) -> bool | None:
-    answer = answer_on(attribute, capability)
-    if answer is None or not answer.known or answer.raises:
-        return None
-    return answer.value if isinstance(answer.value, bool) else None
-
-
-def _tell(
-    pair: Pair,
-    field: str,
-    attribute: Attribute,
-    said: Mapping[Any, Mapping[str, Said]],
-    by: str = "",
-) -> Iterator[Finding]:
+def _tell(pair: Pair, field: str, attribute: Attribute, said: Table) -> Iterator[Finding]:
     """Findings for one field, those of values that differ on the same architectures in one."""
     differ: defaultdict[tuple[bool, tuple[str, ...]], list[Any]] = defaultdict(list)
     open_: dict[str, None] = {}
@@ -181,7 +179,7 @@ def _tell(
     at = stated_at(pair.entry, field)
     for (stated, where), group in differ.items():
         yield CLAIM.finding(
-            at, _differs(pair, field, f"{source_of(attribute)}{by}", stated, where, group)
+            at, _differs(pair, field, _source(pair, field, attribute), stated, where, group)
         )
     if open_:
         yield UNDECIDED.finding(at, _unknown(pair, field, attribute, [*open_], values))
@@ -206,12 +204,18 @@ def _differs(
     )
 
 
-def _list(pair: Pair, field: str, method: Attribute) -> str:
-    """The class's own list, where a base class has the method that looks into it."""
-    found = _attribute(pair.backend, pair.vocabulary.lists.get(field, ""))
-    if found is None or found.defined_in == method.defined_in:
-        return ""
-    return f", by {source_of(found)},"
+def _source(pair: Pair, field: str, method: Attribute) -> str:
+    """What says it, the class's own list too, and that the class only inherits it."""
+    cls = pair.backend.cls
+    assert cls is not None
+    by = cls.attributes.get(pair.vocabulary.lists.get(field, ""))
+    settles = supplier(cls, method, by)
+    words = source_of(method)
+    if settles is by and by.defined_in != method.defined_in:
+        words += f", by {source_of(by)},"
+    if settles.defined_in not in ("", cls.path):
+        words += f", which {name_of(cls.path)} ({place_of(cls.at)}) inherits,"
+    return words.replace(",,", ",")
 
 
 def _unknown(

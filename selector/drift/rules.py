@@ -5,7 +5,18 @@ from __future__ import annotations
 from selector.lint.catalogue import Rule
 from selector.values import Severity
 
-__all__ = ["CLAIM", "DENSE", "GONE", "OPEN_ENDED", "REFUSED", "RULES", "UNDECIDED", "UNLISTED"]
+__all__ = [
+    "CLAIM",
+    "DENSE",
+    "GONE",
+    "INHERITED",
+    "OPEN_ENDED",
+    "REFUSED",
+    "RULES",
+    "UNDECIDED",
+    "UNLISTED",
+    "WIDENED",
+]
 
 CLAIM = Rule(
     "DRF001",
@@ -53,8 +64,9 @@ OPEN_ENDED = Rule(
     "DRF005",
     "open-ended-architecture",
     Severity.WARNING,
-    "The class refuses older compute capabilities and accepts every future one; it is asked with "
-    "one that no GPU has. A note where the manifest says the same.",
+    "The class, or one of its features or values, refuses older compute capabilities and accepts "
+    "every future one; it is asked with one that no GPU has. A note where the manifest says the "
+    "same.",
     "A kernel that was built for one generation is selected on the next, where nobody ran it.",
     "return capability >= DeviceCapability(9, 0)",
     "return capability.major in (9, 10)",
@@ -78,6 +90,32 @@ UNDECIDED = Rule(
     "What was not compared must not be taken for compared.",
     "return other_package.version() > 2",
     "return True",
+)
+INHERITED = Rule(
+    "DRF008",
+    "inherited-claim",
+    Severity.NOTE,
+    "A backend's class never states what the manifest and it accept, and has it from an ancestor "
+    "that the manifest does not name in `sources:`. A warning where that ancestor is a backend of "
+    "the registry, the implementation runs other code than that backend's, and the entry names "
+    "neither `evidence` nor `verified_on`.",
+    "Nobody decided it for these kernels, and it changes when the ancestor does: a backend for "
+    "ROCm took over non-causal attention when its parent learned it, and computed causal "
+    "attention (vLLM pull request 40176).",
+    "class Other(Parent): ...   # Parent: supports_non_causal = True; Other has its own forward",
+    "class Other(Parent):\n    supports_non_causal = False",
+)
+WIDENED = Rule(
+    "DRF009",
+    "widened-claim",
+    Severity.NOTE,
+    "A backend's class accepts what the backend that it extends refuses, and the entry names "
+    "neither `evidence` nor `verified_on`. It may be right, and is unverified.",
+    "A parent refuses for a reason, which holds as long as its code is run: whether one ROCm "
+    "backend may widen another's kinds of attention was disputed until its kernel changed (vLLM "
+    "pull request 39128).",
+    "class Other(Parent):\n    supports_sink = True   # Parent: False",
+    "verified_on: [12.0-2026-11-30-other]",
 )
 
 _READING = (
@@ -142,7 +180,7 @@ _READING = (
 """What is told while reading a source: code, name, what, why, an example, and how it should be."""
 
 RULES = (
-    *(CLAIM, DENSE, UNLISTED, GONE, OPEN_ENDED, REFUSED, UNDECIDED),
+    *(CLAIM, DENSE, UNLISTED, GONE, OPEN_ENDED, REFUSED, UNDECIDED, INHERITED, WIDENED),
     *(
         Rule(code, name, Severity.ERROR, what, why, bad, good)
         for code, name, what, why, bad, good in _READING

@@ -8,7 +8,15 @@ from typing import Any, NamedTuple
 
 from selector.devices import known_capabilities
 from selector.domains import Value
-from selector.drift.reading import Answer, Attribute, Backend, Dynamic, EngineReading, Vocabulary
+from selector.drift.reading import (
+    Answer,
+    Attribute,
+    Backend,
+    ClassReading,
+    Dynamic,
+    EngineReading,
+    Vocabulary,
+)
 from selector.fields import UNSET, parse_capability
 from selector.manifest import Entry, Manifest
 from selector.rules import Answer as Holds
@@ -22,12 +30,14 @@ __all__ = [
     "Pair",
     "answer_on",
     "called",
+    "feature_on",
     "listed",
     "name_of",
     "on_words",
     "place_of",
     "source_of",
     "stated_at",
+    "supplier",
     "takes",
     "value_of",
     "why_open",
@@ -126,6 +136,25 @@ def takes(answer: Answer | None, value: Any) -> bool | None:
     if answer.dynamic is not None and not answer.undecided:
         return None
     return value in answer.value if isinstance(answer.value, (list, tuple)) else None
+
+
+def feature_on(attribute: Attribute, capability: str) -> bool | None:
+    """Whether a yes or no is certainly one of them on an architecture, and which."""
+    answer = answer_on(attribute, capability)
+    if answer is None or not answer.known or answer.raises:
+        return None
+    return answer.value if isinstance(answer.value, bool) else None
+
+
+def supplier(cls: ClassReading, method: Attribute, by: Attribute | None) -> Attribute:
+    """Which one settles what a class says: a method, or the list that it looks into.
+
+    The one that stands in the nearer class; a method that is nearer may not look into the list.
+    """
+    if by is None or by.defined_in not in cls.mro or method.defined_in not in cls.mro:
+        return method
+    nearer = cls.mro.index(by.defined_in) <= cls.mro.index(method.defined_in)
+    return by if nearer else method
 
 
 def value_of(raw: Any) -> Value:
