@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 
 from selector.drift.claims import compare_claims
+from selector.drift.operators import compare_operators
 from selector.drift.inheritance import compare_inheritance
 from selector.drift.reading import Attribute, Backend, ClassReading, EngineReading, Vocabulary
 from selector.drift.refusals import compare_constructors
