@@ -1,4 +1,4 @@
-"""``attnsel drift``: does the manifest still say what the engine's code says?"""
+"""``attnsel drift``: does the manifest, or an older engine, say what the engine's code says?"""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cli.asking import UsageError
 from cli.exits import Exit
 from cli.options import ENGINE, OverlayOption, complete_manifest
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from selector.values import Finding
 
 __all__ = ["drift"]
+
+READER = "vllm"
+"""Whose code --engine-diff reads, when nothing is said."""
 
 
 class DriftFormat(StrEnum):
@@ -33,52 +37,116 @@ class DriftFormat(StrEnum):
 
 def drift(
     source: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="WHEEL|DIR",
             help="The engine: a wheel, its package's folder, or a site-packages folder. Nothing "
             "of it is imported.",
         ),
-    ],
+    ] = None,
     manifest: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="NAME|PATH",
-            help="The manifest that describes it.",
+            help=f"The manifest that describes it. Default: {ENGINE}.",
             autocompletion=complete_manifest,
         ),
-    ] = ENGINE,
+    ] = None,
     overlay: OverlayOption = None,
+    engine_diff: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            "--engine-diff",
+            metavar="OLD NEW",
+            help="Two versions of an engine, as for --source, to compare with each other instead.",
+        ),
+    ] = None,
     engine: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Whose code it is. Default: the manifest's name."),
+        typer.Option(
+            metavar="NAME",
+            help=f"Whose code it is. Default: the manifest's name; with --engine-diff {READER}.",
+        ),
     ] = None,
     form: Annotated[
         DriftFormat, typer.Option("--format", help="Form of the output.")
     ] = DriftFormat.TEXT,
 ) -> None:
-    """Compare a manifest with an engine's code, which is read and never imported.
+    """Compare a manifest with an engine's code, or two versions of that code with each other.
+
+    The code is read and never imported.
 
     \b
     Exit codes:
       0  nothing differs, or there are only notes
       1  there are errors or warnings
       2  wrong use, or a source or manifest that cannot be read
+      4  with --engine-diff: the two versions differ
 
-    Example: attnsel drift --manifest vllm-0.33.0 --source vllm-0.33.0-cp38-abi3-linux.whl
-    """  # noqa: D301 (\b keeps the table as it is)
+    \b
+    Examples:
+      attnsel drift --manifest vllm-0.33.0 --source vllm-0.33.0-cp38-abi3-linux.whl
+      attnsel drift --engine-diff vllm-0.28.0-cp38-abi3-linux.whl vllm-0.33.0-cp38-abi3-linux.whl
+    """  # noqa: D301 (\b keeps lines as they are)
+    if engine_diff is not None:
+        _refuse_beside_engine_diff(source, manifest, overlay, form)
+        _compare_engines(*engine_diff, engine or READER, form)
+    elif source is None:
+        raise UsageError(
+            "write --source WHEEL|DIR, to compare a manifest with it, or --engine-diff OLD NEW"
+        )
+    else:
+        _compare_manifest(manifest or ENGINE, overlay or [], source, engine, form)
+
+
+def _refuse_beside_engine_diff(
+    source: str | None, manifest: str | None, overlay: list[str] | None, form: DriftFormat
+) -> None:
+    """Raises: --engine-diff compares two sources, and needs no manifest."""
+    given = {"source": source, "manifest": manifest, "overlay": overlay}
+    for name, value in given.items():
+        if value:
+            raise UsageError(
+                f"--{name} does not go with --engine-diff, which compares two versions of the "
+                "engine's code with each other"
+            )
+    if form not in (DriftFormat.TEXT, DriftFormat.JSON):
+        raise UsageError(f"--engine-diff is written as text or json, not {form}")
+
+
+def _compare_engines(old: str, new: str, engine: str, form: DriftFormat) -> None:
+    from cli.terminal import show, show_json
+    from selector.drift.between.engines import compare_engines
+    from selector.drift.reader import read_engine
+    from selector.drift.saying import CAPABILITIES
+    from selector.report.engines import engines_json, engines_lines
+
+    before, after = (read_engine(engine, source, CAPABILITIES) for source in (old, new))
+    found = compare_engines(before, after)
+    if form is DriftFormat.JSON:
+        show_json(engines_json(found))
+    else:
+        show(engines_lines(found), whole=True)
+    if not found.is_readable:
+        raise typer.Exit(Exit.USAGE)
+    if found.is_different:
+        raise typer.Exit(Exit.DIFFERENT)
+
+
+def _compare_manifest(
+    manifest: str, overlays: list[str], source: str, engine: str | None, form: DriftFormat
+) -> None:
     from selector.binding import Selector
     from selector.drift.against import CAPABILITIES, compare
     from selector.drift.reader import read_engine
     from selector.drift.suppressing import without_switched_off
     from selector.values import Severity
 
-    stated = Selector.load(manifest, overlays=overlay or []).manifest
+    stated = Selector.load(manifest, overlays=overlays).manifest
     reading = read_engine(engine or stated.ref.name, source, CAPABILITIES)
-    found = without_switched_off(
-        compare(stated, reading), _texts(stated.ref.file, *overlay or ()), overlaid=bool(overlay)
-    )
-    _show(found, form, stated, reading, overlay or [])
+    texts = _texts(stated.ref.file, *overlays)
+    found = without_switched_off(compare(stated, reading), texts, overlaid=bool(overlays))
+    _show(found, form, stated, reading, overlays)
     if any(finding.severity is not Severity.NOTE for finding in found):
         raise typer.Exit(Exit.FINDINGS)
 
