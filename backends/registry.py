@@ -33,6 +33,10 @@ ADAPTERS: Mapping[str, str] = MappingProxyType(
         "torch_sdpa_flash": "backends.torch_sdpa:flash",
         "torch_sdpa_efficient": "backends.torch_sdpa:efficient",
         "torch_sdpa_cudnn": "backends.torch_sdpa:cudnn",
+        "flashinfer_fa2": "backends.flashinfer:fa2",
+        "flashinfer_cuda_cores": "backends.flashinfer:cuda_cores",
+        "flashinfer_fa3": "backends.flashinfer:fa3",
+        "flashinfer_attention_sink": "backends.flashinfer:attention_sink",
     }
 )
 """Backend name → ``module:attribute``, for every backend that runs."""
