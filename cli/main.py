@@ -18,6 +18,7 @@ from cli.diff import diff
 from cli.drift import drift
 from cli.exits import Exit
 from cli.explain import explain
+from cli.extract import extract
 from cli.hints import hint
 from cli.info import info
 from cli.inspect import inspect
@@ -59,6 +60,7 @@ _COMMANDS: dict[Callable[..., None], str] = {
     verify: "Prove what a manifest promises, or show a question that breaks it.",
     diff: "Say for which questions two manifests decide differently.",
     drift: "Compare a manifest with an engine's code, which is not imported.",
+    extract: "Draft a manifest from an engine's code, which is not imported.",
     model: "Show what was read from a model's config, and from where.",
     batch: "Answer every row of a JSONL or Parquet file.",
     preflight: "Say whether a vLLM serve command will start, and what to change.",

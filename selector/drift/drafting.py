@@ -106,7 +106,7 @@ def _fields(reading: EngineReading) -> Iterator[Node]:
 
 
 def _unread() -> Todo:
-    words = "are not read; paths and phases below are the usual ones, and nothing is chosen yet"
+    words = "not read; paths and phases below are the usual ones, and nothing is chosen yet"
     return Todo(NOT_DRAFTED, "", ", ".join(_UNREAD), words)
 
 
@@ -135,7 +135,7 @@ def _left_out(name: str, backend: Backend, reading: EngineReading) -> Todo | Non
         severity = Severity.NOTE
     else:
         return None
-    return Todo(LEFT_OUT, name, name, words, severity)
+    return Todo(LEFT_OUT, "", name, words, severity)
 
 
 def _common(backend: Backend, reading: EngineReading) -> frozenset[str]:

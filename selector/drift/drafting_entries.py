@@ -105,7 +105,7 @@ def draft_entry(subject: Subject) -> tuple[Node, ...]:
     is_sparse = sparse.value is True
     capability, accepted = _capability(subject, is_sparse)
     stated = [capability, *_values(subject, accepted), *_features(subject, accepted)]
-    dense, claim = _dense_prefill(subject, mla.value is True) if is_sparse else ((), None)
+    dense, claimed_by = _dense_prefill(subject, mla.value is True) if is_sparse else ((), "")
     class_at = f"{subject.cls.path} ({place_of(subject.cls.at)})"
     platform = Node("platform", [subject.reading.platform])
     return (
@@ -117,7 +117,7 @@ def draft_entry(subject: Subject) -> tuple[Node, ...]:
         Node("accepts", Block([platform, *_accepts(stated)])),
         Node("sources", Block([Node(s.field, Text(s.source)) for s in stated if s.source])),
         *_work(subject, mla.value is True, is_sparse),
-        *_claimed(stated, claim),
+        *_claimed(stated, claimed_by),
     )
 
 
@@ -152,7 +152,6 @@ def _capability(subject: Subject, is_sparse: bool) -> tuple[_Stated, list[str]]:
     truth = capability_set(accepted, asked, closed=is_sparse)
     claim = capability_set(accepted, asked, closed=False)
     if claim != truth:
-        words = f"{source or 'no class'} accepts or refuses no future one, and a sparse entry "
         words = f"{source} accepts every future one; a sparse entry lists those that it knows"
         todos.append(subject.todo(NOT_DRAFTED, "capability", words))
     stated = _Stated("capability", truth, claim, source, source, tuple(todos))
@@ -163,7 +162,7 @@ def _capability(subject: Subject, is_sparse: bool) -> tuple[_Stated, list[str]]:
 
 def _values(subject: Subject, accepted: Sequence[str]) -> Iterator[_Stated]:
     """The fields of which a class accepts some values; every core field is stated."""
-    vocabulary = subject.reading.vocabulary
+    vocabulary, unasked = subject.reading.vocabulary, {*_unasked(subject)}
     for field in subject.fields.values():
         attribute = subject.attribute(vocabulary.values.get(field.name, ""))
         listing = subject.attribute(vocabulary.lists.get(field.name, ""))
@@ -178,9 +177,8 @@ def _values(subject: Subject, accepted: Sequence[str]) -> Iterator[_Stated]:
                 return read_set(field, attribute, listing, capability)
 
             yield _field(subject, field, attribute, accepted, ask)
-        elif field.role == "core" and field.name not in ("platform", "capability"):
-            words = f"no method of {name_of(subject.cls.path)} or its ancestors is asked for it"
-            yield _Stated(field.name, ANY, todos=(subject.todo(NOT_KNOWN, field.name, words),))
+        elif field.name in unasked:
+            yield _Stated(field.name, ANY)
 
 
 def _features(subject: Subject, accepted: Sequence[str]) -> Iterator[_Stated]:
@@ -326,12 +324,11 @@ def _accepts(stated: Sequence[_Stated]) -> Iterator[Node]:
             yield Node("", "", one.todos)
 
 
-def _dense_prefill(subject: Subject, mla: bool) -> tuple[tuple[Node, ...], bool | None]:
-    """Whether a sparse entry may compute prefill densely, and what the class claims instead."""
+def _dense_prefill(subject: Subject, mla: bool) -> tuple[tuple[Node, ...], str]:
+    """That a sparse entry may not compute prefill densely, and who claims that it may."""
     impl, vocabulary = subject.backend.impl, subject.reading.vocabulary
     stated = impl.attributes.get(vocabulary.dense_prefill) if impl is not None else None
-    claim: bool | None = None
-    why = "say why"
+    claimed_by, why = "", "say why"
     if impl is None:
         problem = subject.backend.impl_problem or "names none"
         words = f"{name_of(subject.cls.path)} has no implementation class: {problem}"
@@ -343,9 +340,11 @@ def _dense_prefill(subject: Subject, mla: bool) -> tuple[tuple[Node, ...], bool 
         words = f"{source_of(stated)} is not known: {why_open(stated, [*stated.answers()])}"
         why = "say whether it has one, and why"
     elif not mla:
-        words = f"only layers with a latent ask for it; {source_of(stated)} is never read"
+        owner = name_of(subject.cls.path)
+        words = f"only layers with a latent ask for it, and {owner} has none; {source_of(stated)} "
+        words += "is never read"
     else:
-        claim = True
+        claimed_by = source_of(stated)
         why = "say whether that is so, and why"
         words = (
             f"{source_of(stated)} states true"
@@ -357,7 +356,7 @@ def _dense_prefill(subject: Subject, mla: bool) -> tuple[tuple[Node, ...], bool 
     return (
         Node("dense_prefill", False, (todo,)),
         Node("rationale", Text(f"As read, not decided: {words}.")),
-    ), claim
+    ), claimed_by
 
 
 def _work(subject: Subject, mla: bool, is_sparse: bool) -> Iterator[Node]:
@@ -391,17 +390,17 @@ def _threshold(subject: Subject) -> Node:
     return Node("decode_threshold", 1, (subject.todo(NOT_KNOWN, "decode_threshold", words),))
 
 
-def _claimed(stated: Sequence[_Stated], dense: bool | None) -> Iterator[Node]:
+def _claimed(stated: Sequence[_Stated], dense: str) -> Iterator[Node]:
     differing = [one for one in stated if one.claim is not None]
-    if not differing and dense is None:
+    if not differing and not dense:
         return
-    sources = [*dict.fromkeys(one.claim_source for one in differing)]
-    nodes = [Node("source", Text(", ".join(sources) or "the implementation class, see rationale"))]
+    sources = [*dict.fromkeys(one.claim_source for one in differing), *([dense] if dense else [])]
+    nodes = [Node("source", Text(", ".join(sources)))]
     if differing:
         claims = [Node(one.field, one.claim) for one in differing if one.claim is not None]
         nodes.append(Node("accepts", Block(claims)))
-    if dense is not None:
-        nodes.append(Node("dense_prefill", dense))
+    if dense:
+        nodes.append(Node("dense_prefill", True))
     yield Node("claimed", Block(nodes))
 
 
@@ -417,11 +416,24 @@ def _not_translated(subject: Subject) -> Iterator[Todo]:
             continue
         yield subject.todo(NOT_DRAFTED, name, f"{source_of(attribute)} is not translated")
     impl = subject.backend.impl
-    others = [
-        f"{name_of(guard.by)}.__init__ ({place_of(guard.at)})"
-        for guard in (impl.guards if impl is not None else ())
-        if not any(one.name in vocabulary.arguments for one in guard.refuses)
-    ]
+    others: dict[str, list[str]] = {}
+    for guard in impl.guards if impl is not None else ():
+        if not any(one.name in vocabulary.arguments for one in guard.refuses):
+            owner = f"{name_of(guard.by)}.__init__ ({guard.at.file}"
+            others.setdefault(owner, []).append(str(guard.at.line))
     if others:
-        words = f"raises under tests that are not translated: {listed([*dict.fromkeys(others)])}"
+        places = [f"{owner}:{', '.join(lines)})" for owner, lines in others.items()]
+        words = f"raises under tests that are not translated: {'; '.join(places)}"
         yield subject.todo(NOT_DRAFTED, "constructor", words)
+    if unasked := [*_unasked(subject)]:
+        words = f"no method of {name_of(subject.cls.path)} is asked for it, so any is accepted"
+        yield subject.todo(NOT_KNOWN, ", ".join(unasked), words)
+
+
+def _unasked(subject: Subject) -> Iterator[str]:
+    """Core fields of which the class says nothing."""
+    asked = subject.reading.vocabulary.values
+    for field in subject.fields.values():
+        said = subject.attribute(asked.get(field.name, ""))
+        if said is None and field.role == "core" and field.name not in ("platform", "capability"):
+            yield field.name

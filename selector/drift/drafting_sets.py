@@ -96,11 +96,19 @@ def read_set(
             if all(rule.admits(value) is one for value, one in asked.items()):
                 names = [*dict.fromkeys([*foreign, *strange])]
                 return Accepted(allow, yes, (), by_list=True, foreign=tuple(names))
-    every = set(yes) >= set(field.names()) and field.type == "name"
-    all_asked = bool(said) and all(said.values())
-    allow = ANY if all_asked else _ordered(yes)
-    whole = every or (field.type == "name" and set(said) >= set(field.names()))
-    return Accepted(allow, yes, unknown, whole=whole, foreign=tuple(foreign))
+    allow = ANY if said and all(said.values()) else _ordered(yes)
+    return Accepted(
+        allow, yes, unknown, _all_asked(field, said, yes, unknown), False, tuple(foreign)
+    )
+
+
+def _all_asked(
+    field: Field, asked: Iterable[Value], yes: Sequence[Value], unknown: Sequence[Value]
+) -> bool:
+    """Whether nothing that was not asked could be accepted too, but for what is told anyway."""
+    if field.type == "name":
+        return bool(unknown) or set(asked) >= set(field.names())
+    return not any(isinstance(one, int) for one in yes)
 
 
 def _word(field: Field, value: Value) -> Value | None:

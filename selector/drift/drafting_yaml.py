@@ -120,7 +120,10 @@ class _Writer:
             self.lines += _flow(head, value, indent + 2)
 
     def row(self, row: Sequence[Node], indent: int) -> None:
-        """A mapping of a list: on one line where it fits and nothing is left to do."""
+        """A mapping of a list: on one line where it fits and nothing is left to do in it."""
+        for todo in row[0].todos:
+            self.todo(todo, indent)
+        row = [row[0]._replace(todos=()), *row[1:]]
         values = {one.key: one.value for one in row if one.key}
         if not any(one.todos or isinstance(one.value, (Text, Block, Rows)) for one in row):
             short = f"{' ' * indent}- {_plain(values)}"  # type: ignore[arg-type]
@@ -129,16 +132,11 @@ class _Writer:
                 return
         start = len(self.lines)
         self.nodes(row, indent + 2)
-        at = next(i for i in range(start, len(self.lines)) if not _is_comment(self.lines[i]))
-        self.lines[at] = f"{' ' * indent}- {self.lines[at][indent + 2 :]}"
+        self.lines[start] = f"{' ' * indent}- {self.lines[start][indent + 2 :]}"
 
 
 _SHORT = 4
 """A mapping with more keys gets a line for each."""
-
-
-def _is_comment(line: str) -> bool:
-    return line.lstrip().startswith("#")
 
 
 def write(head: Sequence[str], nodes: Sequence[Node], file: str) -> tuple[str, tuple[Finding, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from selector.drift.todo import TODOS
 from selector.lint.catalogue import Rule
 from selector.values import Severity
 
@@ -185,4 +186,5 @@ RULES = (
         Rule(code, name, Severity.ERROR, what, why, bad, good)
         for code, name, what, why, bad, good in _READING
     ),
+    *TODOS,
 )
