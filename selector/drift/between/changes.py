@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from selector.drift.reading import Answer, Assigned, Guard
+from selector.drift.reading import Answer, Assigned
 from selector.values import Finding, Position
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "EngineDifference",
     "GuardChange",
     "Kind",
+    "Refusal",
     "Side",
     "Version",
     "What",
@@ -114,20 +115,40 @@ class Change(msgspec.Struct, frozen=True):
     overridden_by: tuple[str, ...] = ()
 
 
+class Refusal(msgspec.Struct, frozen=True):
+    """A guard of a constructor.
+
+    Attributes:
+        by: the class whose constructor refuses, dotted.
+        at: where.
+        exception: the class that is raised.
+        message: the constant parts of its text.
+        tests: the conditions around it, as written; all must hold.
+        arguments: the constructor's arguments that the tests read.
+    """
+
+    by: str
+    at: Position
+    exception: str
+    message: str
+    tests: tuple[str, ...]
+    arguments: tuple[str, ...]
+
+
 class GuardChange(msgspec.Struct, frozen=True):
     """A constructor refuses something anew, no longer, or under other tests.
 
     Attributes:
         kind: ``added``, ``removed``, or ``changed``: other tests around the same text.
         role: the class that is made: ``impl`` or ``builder``.
-        before, after: without what they refuse, which changes of arguments say.
+        before, after: the refusal; which values it refuses, changes of arguments say.
         backends: those whose objects are made by it.
     """
 
     kind: Kind
     role: str
-    before: Guard | None
-    after: Guard | None
+    before: Refusal | None
+    after: Refusal | None
     backends: tuple[str, ...]
 
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import msgspec
-
 from selector.drift.between.answers import compare_values
-from selector.drift.between.changes import Change, GuardChange, Kind, Side, What
+from selector.drift.between.changes import Change, GuardChange, Kind, Refusal, Side, What
 from selector.drift.between.classes import Classes
 from selector.drift.between.members import Found, grouped, made
 from selector.drift.reading import Answer, ClassReading, Dynamic, Guard
@@ -109,7 +107,10 @@ def _alike(classes: Classes, old: Guard, new: Guard, with_tests: bool) -> bool:
 
 
 def _made(classes: Classes, kind: Kind, old: Guard | None, new: Guard | None) -> GuardChange:
-    before, after = (
-        msgspec.structs.replace(one, refuses=()) if one is not None else None for one in (old, new)
-    )
-    return GuardChange(kind, classes.role, before, after, (classes.backend,))
+    return GuardChange(kind, classes.role, _refusal(old), _refusal(new), (classes.backend,))
+
+
+def _refusal(guard: Guard | None) -> Refusal | None:
+    if guard is None:
+        return None
+    return Refusal(guard.by, guard.at, guard.exception, guard.message, guard.tests, guard.arguments)
