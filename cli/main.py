@@ -27,6 +27,7 @@ from cli.model import model
 from cli.preflight import preflight
 from cli.resolve import resolve
 from cli.rule import rule
+from cli.tune import tune
 from cli.verify import verify
 
 __all__ = ["app", "main"]
@@ -66,6 +67,7 @@ _COMMANDS: dict[Callable[..., None], str] = {
     preflight: "Say whether a vLLM serve command will start, and what to change.",
     certify: "Run what a manifest claims on this machine, and write evidence.",
     bench: "Time every backend that accepts a shape, on this machine.",
+    tune: "Derive priority lists from timings, and say what each choice costs.",
     info: "Show versions, device and facts: what a bug report needs.",
 }
 

@@ -1,0 +1,110 @@
+"""``attnsel tune``: priority lists from timings, and what each choice costs."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.bench import PhaseName
+from cli.options import ManifestOption, OverlayOption
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from selector.binding import Selector
+    from selector.tuning.policy import Tuned
+    from selector.tuning.results import Results
+
+__all__ = ["tune"]
+
+
+class TuneFormat(StrEnum):
+    """Form of the output; ``yaml`` is the lists alone, ready to paste."""
+
+    TABLE = "table"
+    YAML = "yaml"
+    JSON = "json"
+
+
+def tune(
+    results: Annotated[
+        Path, typer.Argument(metavar="RESULTS", help="Timings that `attnsel bench` wrote.")
+    ],
+    manifest: ManifestOption = None,
+    overlay: OverlayOption = None,
+    phase: Annotated[PhaseName | None, typer.Option(help="Tune only this phase.")] = None,
+    rules: Annotated[
+        int, typer.Option(metavar="N", min=1, max=12, help="At most N lists for each phase.")
+    ] = 12,
+    holdout: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Judge by these timings, and tune on all of RESULTS. "
+            "Default: the half of the shapes that the grid holds out.",
+        ),
+    ] = None,
+    paged_only: Annotated[
+        bool | None,
+        typer.Option(
+            "--paged-only/--any-kv",
+            help="Choose only from candidates that read pages in place. "
+            "Default: so, where there are any.",
+        ),
+    ] = None,
+    form: Annotated[
+        TuneFormat, typer.Option("--format", help="Form of the output.")
+    ] = TuneFormat.TABLE,
+) -> None:
+    """Derive priority lists from timings, and say how much slower than the best each choice is.
+
+    Example: attnsel tune timings-h200.json --format yaml
+    """
+    from cli.terminal import show, show_json
+    from selector.binding import Selector
+    from selector.report.tuning import tuning_json, tuning_lines
+    from selector.tuning.comparing import compare, timings_of, tuned_from
+    from selector.tuning.policy import priorities_text
+    from selector.tuning.results import read_results
+    from selector.tuning.search import Aims
+    from selector.values import Phase
+
+    timed = read_results(results)
+    others = None if holdout is None else read_results(holdout)
+    before = Selector.load(manifest, overlays=overlay or ())
+    there = {one.shape.phase for one in timed.measured}
+    phases = [p for p in Phase if p in there] if phase is None else [Phase(phase.value)]
+    if paged_only is None:
+        paged_only = any(runner.reads_pages for runner in timed.runners.values())
+    timings = [timings_of(timed, one, paged_only, others) for one in phases]
+    tuned = [tuned_from(timed, one, Aims(rules=rules), before) for one in timings]
+    if form is TuneFormat.YAML:
+        typer.echo(priorities_text(timed, tuned), nl=False)
+        return
+    after = _with_lists(manifest, overlay or (), timed, tuned)
+    answers = [
+        (one, lists, compare(timed, one, before, after))
+        for one, lists in zip(timings, tuned, strict=True)
+    ]
+    if form is TuneFormat.JSON:
+        show_json(tuning_json(timed, answers))
+    else:
+        show(tuning_lines(timed, answers), whole=True)
+
+
+def _with_lists(
+    manifest: str | None, overlays: Sequence[str], timed: Results, tuned: Sequence[Tuned]
+) -> Selector:
+    """The manifest with the tuned lists before its own."""
+    from tempfile import TemporaryDirectory
+
+    from selector.binding import Selector
+    from selector.tuning.policy import overlay_text
+
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "tuned.yaml"
+        file.write_text(overlay_text(timed, tuned), "utf-8")
+        return Selector.load(manifest, overlays=[*overlays, file])

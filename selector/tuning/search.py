@@ -1,0 +1,248 @@
+"""Finding a short list of rules with little regret.
+
+The cost of a choice for a shape is the logarithm of its regret, and more where it is beyond a bound
+on the worst; the cost of a list is the sum over the shapes, so a mean of costs of 0 is a geometric
+mean of 1. A list starts as one order for all. The rule that saves most is put in at the place where
+it saves most, until none saves enough; after each, every rule is looked for again with the others
+fixed. At last, rules whose loss costs too little are dropped. Nothing here is drawn at random: the
+same timings give the same list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import fsum, log
+from statistics import fmean, stdev
+
+import msgspec
+
+from selector.tuning.results import Measured
+from selector.tuning.rules import Condition, Rule, conditions_over, values_of
+
+__all__ = ["Aims", "find_rules"]
+
+PRICES = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016)
+"""Mean costs that a rule may have to save for each of its tests."""
+
+_PARTS = 5
+_CHUNK = 8
+_ROUNDS = 3
+_NOTHING = 10.0
+"""The regret of a choice that cannot run."""
+
+
+class Aims(msgspec.Struct, frozen=True):
+    """What a list of rules should reach.
+
+    Attributes:
+        rules: the most rules, the last one for all included.
+        worst: regret beyond which a choice costs more.
+        weight: how much more, per unit of its logarithm.
+        shapes: the fewest shapes a rule is about.
+    """
+
+    rules: int = 12
+    worst: float = 1.1
+    weight: float = 4.0
+    shapes: int = 3
+
+
+def find_rules(measured: Sequence[Measured], aims: Aims) -> tuple[Rule, ...]:
+    """A list of rules for these shapes; the last one holds for all.
+
+    What a rule must save is chosen first: each of :data:`PRICES` is tried on five parts of the
+    shapes, the rules found on the other four; of those that do not differ from the best by more
+    than its standard error, the highest is taken, which gives the shortest list.
+
+    Args:
+        measured: shapes and times; a candidate without a time cannot run that shape.
+        aims: how long the list may be, and what it is worth.
+    """
+    if len(measured) < 2 * _PARTS * aims.shapes:
+        return _found(measured, aims, PRICES[-1])
+    tried = [(*_unseen_cost(measured, aims, price), price) for price in PRICES]
+    cost, error, _ = min(tried)
+    price = max(price for mean, _, price in tried if mean <= cost + error)
+    return _found(measured, aims, price)
+
+
+def _cost_of(one: Measured, rules: Sequence[Rule], aims: Aims) -> float:
+    """What a list costs for one shape."""
+    values = values_of(one.shape)
+    rule = next(rule for rule in rules if rule.holds(values))
+    return _cost(one, rule.order, aims)
+
+
+def _unseen_cost(measured: Sequence[Measured], aims: Aims, price: float) -> tuple[float, float]:
+    """The mean cost over shapes that the rules were not found on, and its standard error."""
+    costs = []
+    for part in range(_PARTS):
+        seen = [one for index, one in enumerate(measured) if index % _PARTS != part]
+        rules = _found(seen, aims, price)
+        costs += [_cost_of(one, rules, aims) for one in measured[part::_PARTS]]
+    return fmean(costs), stdev(costs) / len(costs) ** 0.5
+
+
+def _found(measured: Sequence[Measured], aims: Aims, price: float) -> tuple[Rule, ...]:
+    search = _Search(measured, aims, price)
+    search.grow()
+    search.prune()
+    return search.rules()
+
+
+def _cost(one: Measured, order: Sequence[str], aims: Aims) -> float:
+    """What an order costs for one shape: more than its regret where that is beyond the bound."""
+    times = one.times
+    name = next((name for name in order if name in times), None)
+    regret = _NOTHING if name is None else times[name] / min(times.values())
+    return log(regret) + aims.weight * max(0.0, log(regret / aims.worst))
+
+
+class _Picked(msgspec.Struct, frozen=True):
+    """A condition as bits over the shapes, and the candidate tried first there."""
+
+    bits: int
+    first: str
+
+
+class _Search:
+    """A list of rules that grows; the candidate for all others stands apart."""
+
+    def __init__(self, measured: Sequence[Measured], aims: Aims, price: float) -> None:
+        self.measured, self.aims, self.price = measured, aims, price
+        self.count = len(measured)
+        self.all = (1 << self.count) - 1
+        self.conditions = conditions_over([values_of(one.shape) for one in measured])
+        names = sorted({name for one in measured for name in one.times})
+        self.orders = self._orders(names)
+        self.costs = {
+            name: [_cost(one, self.orders[name], aims) for one in measured] for name in names
+        }
+        self.list: list[_Picked] = []
+        self.last = min(names, key=lambda name: fsum(self.costs[name]))
+
+    def _orders(self, names: list[str]) -> dict[str, tuple[str, ...]]:
+        """For each candidate tried first, who follows: the widest and cheapest next."""
+
+        def rank(name: str) -> tuple[float, str]:
+            return fsum(_cost(one, (name,), self.aims) for one in self.measured), name
+
+        ranked = sorted(names, key=rank)
+        return {name: (name, *(other for other in ranked if other != name)) for name in names}
+
+    # -- growing -----------------------------------------------------------------------------
+
+    def grow(self) -> None:
+        """Adds rules, the most saving first, until none is worth it or the list is full."""
+        while len(self.list) + 1 < self.aims.rules:
+            places = range(len(self.list) + 1)
+            found = [(*self._best(place, self.list[place:]), place) for place in places]
+            _, rule, place = max(found, key=lambda one: (one[0], one[2]))
+            if rule is None:
+                return
+            self.list.insert(place, rule)
+            self._refine()
+
+    def _refine(self) -> None:
+        """Looks for each rule again, the others fixed, while that saves something."""
+        for _ in range(_ROUNDS):
+            before = self._value()
+            for place, old in enumerate(self.list):
+                value = self._value()
+                _, rule = self._best(place, self.list[place + 1 :])
+                if rule is not None:
+                    self.list[place] = rule
+                if self._value() >= value:
+                    self.list[place] = old
+            self.last = min(sorted(self.costs), key=self._value_with)
+            if self._value() >= before:
+                return
+
+    def _value(self) -> float:
+        """What the list costs over all shapes, its own price included."""
+        price = fsum(self._price(self.conditions[rule.bits]) for rule in self.list)
+        return round(fsum(self._chosen_costs(self.list)) + price, 9)
+
+    def _value_with(self, last: str) -> float:
+        before, self.last = self.last, last
+        value = self._value()
+        self.last = before
+        return value
+
+    def _best(self, place: int, rest: Sequence[_Picked]) -> tuple[float, _Picked | None]:
+        """The rule that saves most at a place, before the rest; what it saves beyond its price."""
+        active = self.all
+        for earlier in self.list[:place]:
+            active &= ~earlier.bits
+        without = self._chosen_costs(rest)
+        best: tuple[float, _Picked | None] = (0.0, None)
+        for name, costs in self.costs.items():
+            tables = _tables([a - b for a, b in zip(without, costs, strict=True)])
+            for bits, condition in self.conditions.items():
+                about = bits & active
+                if about.bit_count() < self.aims.shapes:
+                    continue
+                saved = _sum_of(tables, about) - self._price(condition)
+                if saved > best[0] + 1e-9:
+                    best = saved, _Picked(bits, name)
+        return best
+
+    def _price(self, condition: Condition) -> float:
+        tests = sum((t.least is not None) + (t.most is not None) for t in condition)
+        return self.price * self.count * tests
+
+    def _chosen_costs(self, rules: Sequence[_Picked]) -> list[float]:
+        """What each shape costs under some rules and the last one."""
+        costs = [*self.costs[self.last]]
+        for rule in reversed(rules):
+            theirs = self.costs[rule.first]
+            for index in range(self.count):
+                if rule.bits >> index & 1:
+                    costs[index] = theirs[index]
+        return costs
+
+    # -- ending ------------------------------------------------------------------------------
+
+    def prune(self) -> None:
+        """Drops rules, the least saving first, that save less than their price."""
+        while self.list:
+            value, whole = self._value(), self.list
+            left = []
+            for place in range(len(whole)):
+                self.list = [*whole[:place], *whole[place + 1 :]]
+                left.append((self._value(), place))
+            self.list = whole
+            least, place = min(left)
+            if least > value:
+                return
+            del self.list[place]
+
+    def rules(self) -> tuple[Rule, ...]:
+        """The list, each with who follows its first candidate where that cannot run."""
+        return (
+            *(Rule(self.conditions[one.bits], self.orders[one.first]) for one in self.list),
+            Rule((), self.orders[self.last]),
+        )
+
+
+_Tables = list[list[float]]
+
+
+def _tables(gains: Sequence[float]) -> _Tables:
+    """Sums over every subset of each run of eight shapes, so that a sum takes few steps."""
+    tables = []
+    for start in range(0, len(gains), _CHUNK):
+        chunk = gains[start : start + _CHUNK]
+        sums = [0.0]
+        for gain in chunk:
+            sums += [gain + before for before in sums]
+        tables.append(sums)
+    return tables
+
+
+def _sum_of(tables: _Tables, bits: int) -> float:
+    total = 0.0
+    for table in tables:
+        total += table[bits & 255]
+        bits >>= _CHUNK
+    return total
