@@ -391,9 +391,8 @@ def reads_of(world: World, chain: Sequence[Body]) -> list[dict[str, Reads]]:
         for statement in body.function.body:
             for target, value in _settled(world, body, statement):
                 if not isinstance(value, Import):
-                    paths = tuple(paths_of(value, known | attributes))
                     where = attributes if target.startswith("self.") else known
-                    where[target] = Reads(paths, bool(_dotted(value)) and len(paths) == 1)
+                    where[target] = _read(value, known | attributes)
         found.append(known)
         if number + 1 < len(chain):
             known = _handed_reads(known | attributes, body, chain[number + 1])
@@ -403,23 +402,53 @@ def reads_of(world: World, chain: Sequence[Body]) -> list[dict[str, Reads]]:
 
 
 def _handed_reads(known: Mapping[str, Reads], body: Body, after: Body) -> dict[str, Reads]:
-    call = after.call
+    call, takes = after.call, after.function.args
     if call is None:
         return {name: Reads((name,), True) for name in after.parameters}
-    pairs = [*zip(after.parameters, call.args, strict=False)]
-    pairs = [] if any(isinstance(one, ast.Starred) for one in call.args) else pairs
-    pairs += [(one.arg, one.value) for one in call.keywords if one.arg is not None]
-    found = {
-        name: Reads(
-            paths := tuple(paths_of(value, known)), bool(_dotted(value)) and len(paths) == 1
-        )
-        for name, value in pairs
-    }
-    opaque = len(pairs) < len(call.args) + len(call.keywords)
+    placed: list[Reads] = []
+    named: dict[str, Reads] = {}
+    opaque = False
+    for one in call.args:
+        if isinstance(one, ast.Starred):
+            found = _handed_before(known, ast.unparse(one.value))
+            opaque = opaque or found is None
+            placed += (found or {}).values()
+        else:
+            placed.append(_read(one, known))
+    for keyword in call.keywords:
+        if keyword.arg is None:
+            found = _handed_before(known, ast.unparse(keyword.value))
+            opaque = opaque or found is None
+            named |= found or {}
+        else:
+            named[keyword.arg] = _read(keyword.value, known)
+    order_of = after.parameters[: len(after.parameters) - len(takes.kwonlyargs)]
+    read = dict(zip(order_of, placed, strict=False)) | named
     for name in after.parameters if opaque else ():
-        if name not in found and name not in body.parameters:
-            found[name] = Reads((name,), True)
-    return found
+        if name not in read and name not in body.parameters:
+            read[name] = Reads((name,), True)
+    if not opaque:
+        rest = placed[len(order_of) :] if takes.vararg else []
+        read |= {f"*{takes.vararg.arg}.{at}": one for at, one in enumerate(rest) if takes.vararg}
+        extra = named.keys() - set(after.parameters) if takes.kwarg else ()
+        read |= {f"*{takes.kwarg.arg}.{name}": named[name] for name in extra if takes.kwarg}
+        for rest_of in (takes.vararg, takes.kwarg):
+            if rest_of is not None:
+                read[f"*{rest_of.arg}"] = Reads(())
+    return read
+
+
+def _read(node: ast.expr, known: Mapping[str, Reads]) -> Reads:
+    paths = tuple(paths_of(node, known))
+    return Reads(paths, bool(_dotted(node)) and len(paths) == 1)
+
+
+def _handed_before(known: Mapping[str, Reads], rest: str) -> dict[str, Reads] | None:
+    """What ``*rest`` or ``**rest`` was handed, by place or name; ``None``: not known."""
+    if f"*{rest}" not in known:
+        return None
+    start = f"*{rest}."
+    return {name[len(start) :]: one for name, one in known.items() if name.startswith(start)}
 
 
 def paths_of(node: ast.AST, known: Mapping[str, Reads], called: bool = False) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -13,13 +14,14 @@ from selector.drift.attributes import class_attribute
 from selector.drift.calls import call
 from selector.drift.expressions import evaluate
 from selector.drift.hierarchy import Member, find_member, members_of, order
-from selector.drift.modules import Module, Modules
+from selector.drift.modules import Module, Modules, Scope
 from selector.drift.reading import Answer, Attribute, ClassReading, Dynamic
 from selector.drift.terms import (
     DTYPES,
     BoundMethod,
     ClassTerm,
     EnumMember,
+    Env,
     External,
     FunctionTerm,
     Instance,
@@ -31,7 +33,16 @@ from selector.drift.terms import (
 from selector.drift.world import STEPS, Frame, GaveUpError, World
 from selector.values import Position
 
-__all__ = ["Probe", "Worlds", "ask", "label", "make_worlds", "read_attribute", "read_class"]
+__all__ = [
+    "Probe",
+    "Worlds",
+    "answering",
+    "ask",
+    "label",
+    "make_worlds",
+    "read_attribute",
+    "read_class",
+]
 
 
 class Probe(msgspec.Struct, frozen=True):
@@ -99,15 +110,20 @@ def ask(world: World, question: Callable[[Frame], Any]) -> Any:
 
 
 def _nowhere() -> Module:
-    import ast
-
-    from selector.drift.modules import Scope
-
     return Module("", "", False, ast.Module([], []), Scope(), {}, {})
 
 
 _NOWHERE = _nowhere()
 _PASS = _NOWHERE.tree
+
+
+def answering(value: Any) -> FunctionTerm:
+    """A function that gives a value, whatever it is called with: for what a reader supposes."""
+    env = Env({"value": value})
+    env.done = True
+    node = ast.parse("lambda *args, **kwargs: value", mode="eval").body
+    assert isinstance(node, ast.Lambda)
+    return FunctionTerm(node, _NOWHERE, None, env)
 
 
 def plain(value: Any) -> Any:

@@ -18,7 +18,7 @@ from selector.drift.reading import Answer, Attribute, Guard
 from selector.drift.terms import Env, Place, Unknown, truth
 from selector.drift.world import Frame, World
 
-__all__ = ["CAPABILITY", "Event", "events", "may_hold", "read_guards"]
+__all__ = ["CAPABILITY", "Event", "events", "read_guards", "test_text"]
 
 GUARDS = 200
 """No more guards than this are read of one chain."""
@@ -160,7 +160,7 @@ def _guard(asked: _Asked, number: int, event: Event) -> Guard | None:
     if where.undecided != _all(asked):  # else it depends on other things alone
         refuses.append(Attribute(CAPABILITY, "argument", body.label, at, where, {}, _all(asked)))
     exception, message = _exception(event.node)
-    texts = tuple(dict.fromkeys(_text(test, holds) for test, holds in tests))
+    texts = tuple(dict.fromkeys(test_text(test, holds) for test, holds in tests))
     return Guard(body.label, at, exception, message, texts, tuple(arguments), tuple(refuses))
 
 
@@ -242,23 +242,14 @@ def _holds(run: Run, number: int, event: Event) -> bool | Unknown:
     return True if doubt is None else doubt
 
 
-def may_hold(worlds: Worlds, runs: Mapping[str, Run], number: int, tests: Tests) -> bool:
-    """Whether tests of one body can hold on any of the machines."""
-    for run in runs.values():
-        body, env = run.chain[number], run.envs[number]
-        said = [truth(evaluate_in(run.world, body, env, test)) for test, _ in tests]
-        if all(one is None or one is wanted for one, (_, wanted) in zip(said, tests, strict=True)):
-            return True
-    return False
-
-
 def evaluate_in(world: World, body: Body, env: Env, node: ast.expr) -> Any:
     """What an expression of a body gives with these local names."""
     frame = Frame(body.module, env, None, body.cls)
     return ask(world, lambda _: world.evaluate(node, frame))
 
 
-def _text(test: ast.expr, holds: bool) -> str:
+def test_text(test: ast.expr, holds: bool) -> str:
+    """A test as it is written, with how it must come out."""
     text = ast.unparse(test)[:300]
     return text if holds else f"not ({text})"
 

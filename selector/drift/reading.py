@@ -22,6 +22,7 @@ __all__ = [
     "Method",
     "Need",
     "Operator",
+    "Product",
     "Reader",
     "Vocabulary",
 ]
@@ -189,6 +190,18 @@ class ClassReading(msgspec.Struct, frozen=True):
     methods: dict[str, Method] = {}
 
 
+class Product(msgspec.Struct, frozen=True):
+    """A class that a registered function builds.
+
+    Attributes:
+        tests: those that lead to it, as written.
+        cls: the class, with what it and the function refuse on this way.
+    """
+
+    tests: tuple[str, ...]
+    cls: ClassReading
+
+
 class Backend(msgspec.Struct, frozen=True, omit_defaults=True):
     """A backend of the engine's registry.
 
@@ -199,6 +212,8 @@ class Backend(msgspec.Struct, frozen=True, omit_defaults=True):
         cls: the backend class; ``None``: it could not be read, ``problem`` says why.
         impl, builder: the classes that run it and that make its metadata.
         problem, impl_problem, builder_problem: why a class is missing.
+        products: where a function is registered, all classes that it builds; ``cls`` is the
+            first of them, and ``impl`` the same with what is refused on every way.
     """
 
     name: str
@@ -210,6 +225,7 @@ class Backend(msgspec.Struct, frozen=True, omit_defaults=True):
     problem: str = ""
     impl_problem: str = ""
     builder_problem: str = ""
+    products: tuple[Product, ...] = ()
 
     def classes(self) -> dict[str, ClassReading]:
         """The classes that were read, by role: ``backend``, ``impl``, ``builder``."""
@@ -297,6 +313,8 @@ class EngineReading(msgspec.Struct, frozen=True):
         vocabulary: where its classes say what a manifest has fields for.
         operators: what declares its own capabilities, without a registry.
         library: the distribution that entries name for which an operator is asked.
+        lists: the engine's lists of backend names: what a flag takes, what a mode can use, which
+            ones it chooses from by itself.
     """
 
     engine: str
@@ -311,6 +329,7 @@ class EngineReading(msgspec.Struct, frozen=True):
     vocabulary: Vocabulary = Vocabulary()
     operators: tuple[Operator, ...] = ()
     library: str = ""
+    lists: tuple[Attribute, ...] = ()
 
     def named(self) -> dict[str, Backend]:
         """All backends by the names that a manifest gives them."""
