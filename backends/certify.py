@@ -1,219 +1,78 @@
 """Runs what a manifest claims and says which lines are wrong.
 
-:mod:`backends.cases` makes the cases. A case runs in three steps: the adapter plans and runs the
-batch on random inputs; the float64 reference computes what should have come out of the same
-inputs; the two are compared by :func:`backends.contract.relative_error` with the tolerance declared
-beside the adapter.
+:mod:`backends.cases` makes the cases, :mod:`backends.judging` runs one and says what it means,
+:mod:`backends.workers` runs them in processes of their own, :mod:`backends.certificate` is what
+comes out.
 
-===============  ===================  =======================  ========================
-the entry says   the kernel refuses   runs and is right        runs and is wrong
-===============  ===================  =======================  ========================
-accepted         ``OVER_CLAIM``       ``CONFIRMED``            ``WRONG_RESULT``
-refused          ``CONFIRMED``        ``UNDER_CLAIM``          ``SILENTLY_WRONG``
-refused, with    ``CONFIRMED``        ``DECLINED``             ``SILENTLY_WRONG``
-a reason
-===============  ===================  =======================  ========================
-
-* ``WRONG_RESULT`` and ``OVER_CLAIM``: the claim is wrong. A user would get garbage, or a crash.
-* ``UNDER_CLAIM``: the claim is wrong. A user is kept from a kernel that works. Where the manifest
-  gives a ``reason`` for the rule that refuses, it is a decision and no error: ``DECLINED``.
-* ``SILENTLY_WRONG``: the claim is right, and all that stands between a user and garbage: the
-  kernel takes the request without a word. Reported first, and no reason to fail; correcting the
-  manifest could only make it worse.
-
-An error other than a refusal counts as a wrong result: a fault inside a kernel is no refusal. What
-could not be judged (no memory, a feature without a definition in the reference) is ``UNJUDGED``.
-
-The **evidence** names everything that a claim of "it was run" rests on: the device, the versions,
-the manifest's digest, the date, and for each case the line and column of the claim, the field and
-value varied, the shapes, the seed, the error seen and the error allowed. ``untested`` lists the
-claims that were not run.
+With workers, everything that the cases need is built first, side by side
+(:meth:`backends.contract.Adapter.prepare`). A kernel that crashes or hangs ends its worker only:
+the case is judged as a fault, and the next worker goes on with the next case.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from enum import StrEnum
-from math import isfinite
-from typing import Any
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from backends.cases import Case, Untested, find_cases
-from backends.contract import Adapter, RefusedError, relative_error
+from backends.certificate import Certificate
+from backends.contract import Batch
+from backends.judging import CaseResult, failed, run_case
 from backends.registry import ADAPTERS, MissingAdapterError, load_adapter
+from backends.workers import Build, Built, Job, Loss, Run, Workers
+from selector.evidence import entry_digest
 from selector.manifest import Manifest
-from selector.values import Device, Facts, Finding, ManifestRef, Position, Severity
+from selector.values import Device, Facts
 
-__all__ = ["CaseResult", "Certificate", "Judgement", "certify", "run_case"]
-
-
-class Judgement(StrEnum):
-    """What a case says of the claim behind it."""
-
-    CONFIRMED = "confirmed"
-    OVER_CLAIM = "over_claim"
-    UNDER_CLAIM = "under_claim"
-    DECLINED = "declined"
-    WRONG_RESULT = "wrong_result"
-    SILENTLY_WRONG = "silently_wrong"
-    UNJUDGED = "unjudged"
+__all__ = ["Limits", "Runs", "certify", "find_runs"]
 
 
-WRONG_CLAIMS = frozenset({Judgement.OVER_CLAIM, Judgement.UNDER_CLAIM, Judgement.WRONG_RESULT})
-"""Judgements that make certification fail."""
-
-
-class CaseResult(msgspec.Struct, frozen=True):
-    """What became of a case.
+class Limits(msgspec.Struct, frozen=True):
+    """How long things may take, in seconds.
 
     Attributes:
-        case: what was asked, and what the entry says to it.
-        judgement: what that means for the claim.
-        error: the relative error of the output; ``None`` when there is none to measure.
-        tolerance: the error allowed.
-        message: why there is none: the refusal, or the fault.
+        case_s: one case; longer, and it hangs.
+        build_s: building all that the cases need.
+        total_s: everything; what is left then is untested. ``None``: as long as it takes.
     """
 
-    case: Case
-    judgement: Judgement
-    error: float | None = None
-    tolerance: float | None = None
-    message: str = ""
+    case_s: float = 120.0
+    build_s: float = 1800.0
+    total_s: float | None = None
 
 
-class Certificate(msgspec.Struct, frozen=True):
-    """The evidence of one certification.
+class Runs(NamedTuple):
+    """What is to be run.
 
     Attributes:
-        manifest: which manifest, with the digest of its meaning.
-        device: what the cases ran on.
-        facts: what was installed there; a version that is missing could not be found out.
-        date: when, ISO 8601.
-        seed: of the random inputs.
-        results: every case that ran.
+        cases: adapter path → the cases for it.
         untested: claims that no case covers.
         skipped: entries that do not run here, and why.
     """
 
-    manifest: ManifestRef
-    device: Device
-    facts: Facts
-    date: str
-    seed: int
-    results: tuple[CaseResult, ...]
+    cases: dict[str, tuple[Case, ...]]
     untested: tuple[Untested, ...]
     skipped: dict[str, str]
 
-    @property
-    def id(self) -> str:
-        """What an entry's ``verified_on`` calls this evidence."""
-        where = self.device.capability or self.device.platform
-        return f"{where}-{self.date[:10]}-{self.manifest.digest[:8]}"
 
-    @property
-    def passed(self) -> bool:
-        """Whether something ran and no claim is wrong."""
-        return bool(self.results) and not any(r.judgement in WRONG_CLAIMS for r in self.results)
-
-    def evidence(self) -> dict[str, Any]:
-        """The certificate as plain JSON values."""
-        return {
-            "id": self.id,
-            "date": self.date,
-            "manifest": msgspec.to_builtins(self.manifest),
-            "device": msgspec.to_builtins(self.device),
-            "facts": dict(self.facts.values),
-            "seed": self.seed,
-            "passed": self.passed,
-            "cases": [_record(result) for result in self.results],
-            "untested": [
-                {
-                    "backend": left.backend,
-                    "phase": left.phase.value,
-                    "field": left.field,
-                    "line": left.claim.line,
-                    "column": left.claim.column,
-                    "why": left.why,
-                }
-                for left in self.untested
-            ],
-            "skipped": self.skipped,
-        }
-
-    def findings(self) -> tuple[Finding, ...]:
-        """What is wrong, worst first; one finding for each line and kind of trouble."""
-        groups: dict[tuple[Judgement, Position], list[CaseResult]] = {}
-        for result in self.results:
-            if result.judgement is not Judgement.CONFIRMED:
-                groups.setdefault((result.judgement, result.case.claim), []).append(result)
-        ordered = sorted(groups.items(), key=lambda g: (_ORDER.index(g[0][0]), g[0][1]))
-        return tuple(_finding(kind, claim, results) for (kind, claim), results in ordered)
-
-
-def _record(result: CaseResult) -> dict[str, Any]:
-    case = result.case
-    record: dict[str, Any] = {
-        "backend": case.backend,
-        "phase": case.phase.value,
-        "field": case.field,
-        "value": case.value,
-        "line": case.claim.line,
-        "column": case.claim.column,
-        "accepts": case.accepts,
-        "judgement": result.judgement.value,
-        "batch": msgspec.to_builtins(case.batch),
-    }
-    if result.error is not None:
-        record["error"] = result.error
-    if result.tolerance is not None:
-        record["tolerance"] = result.tolerance
-    if result.message:
-        record["message"] = result.message
-    return record
-
-
-_ORDER = (
-    Judgement.SILENTLY_WRONG,
-    Judgement.WRONG_RESULT,
-    Judgement.OVER_CLAIM,
-    Judgement.UNDER_CLAIM,
-    Judgement.DECLINED,
-    Judgement.UNJUDGED,
-)
-
-_CODES = {
-    Judgement.SILENTLY_WRONG: ("CERT001", Severity.WARNING),
-    Judgement.WRONG_RESULT: ("CERT002", Severity.ERROR),
-    Judgement.OVER_CLAIM: ("CERT003", Severity.ERROR),
-    Judgement.UNDER_CLAIM: ("CERT004", Severity.ERROR),
-    Judgement.DECLINED: ("CERT005", Severity.NOTE),
-    Judgement.UNJUDGED: ("CERT006", Severity.NOTE),
-}
-
-
-def certify(
+def find_runs(
     manifest: Manifest,
     device: Device,
     facts: Facts,
-    *,
-    date: str,
     backends: Collection[str] = (),
-    seed: int = 0,
-    on_start: Callable[[int, int], object] = lambda cases, entries: None,
-    on_result: Callable[[CaseResult], object] = lambda _: None,
-) -> Certificate:
-    """Runs the claims of the entries that have an adapter and are meant for this device.
+    fields: Collection[str] = (),
+) -> Runs:
+    """The cases of every entry that has an adapter and is meant for this device.
 
     Args:
         manifest: whose claims.
         device: this machine's device (:func:`backends.probe.probe_device`), or its CPU.
         facts: what is installed (:func:`backends.probe.probe_facts`).
-        date: today, ISO 8601.
-        backends: names of the entries to certify; all when empty.
-        seed: of the random inputs.
-        on_start: called once, with how many cases of how many entries will run.
-        on_result: called after each case, for progress.
+        backends: names of the entries; all when empty.
+        fields: the fields varied, and codes of constraints; all when empty.
 
     Raises:
         UnknownBackendError: a name is not in the manifest.
@@ -221,8 +80,7 @@ def certify(
     """
     for name in backends:
         manifest.entry(name)
-    where = {"rocm": "cuda"}.get(device.platform, device.platform)  # torch's word for both
-    runs: list[tuple[Adapter, tuple[Case, ...]]] = []
+    cases: dict[str, tuple[Case, ...]] = {}
     untested: list[Untested] = []
     skipped: dict[str, str] = {}
     for name in backends or manifest.entries:
@@ -236,113 +94,143 @@ def certify(
             skipped[name] = found.skipped
             continue
         try:
-            adapter = load_adapter(path)
+            load_adapter(path)
         except MissingAdapterError as error:
             skipped[name] = str(error)
             continue
-        untested += found.untested
-        runs.append((adapter, found.cases))
-    if runs:
-        on_start(sum(len(cases) for _, cases in runs), len(runs))
+        wanted = tuple(case for case in found.cases if not fields or case.field in fields)
+        untested += (left for left in found.untested if not fields or left.field in fields)
+        if wanted:
+            cases[path] = cases.get(path, ()) + wanted
+        else:
+            skipped[name] = "no case of it is asked for"
+    return Runs(cases, tuple(untested), skipped)
+
+
+def certify(
+    manifest: Manifest,
+    device: Device,
+    facts: Facts,
+    *,
+    date: str,
+    runs: Runs | None = None,
+    done: Sequence[CaseResult] = (),
+    seed: int = 0,
+    workers: Workers | None = None,
+    limits: Limits | None = None,
+    repeat: str = "",
+    on_note: Callable[[str], object] = lambda _: None,
+    on_result: Callable[[CaseResult], object] = lambda _: None,
+) -> Certificate:
+    """Runs the claims of a manifest's entries.
+
+    Args:
+        manifest: whose claims.
+        device: what they run on.
+        facts: what is installed there.
+        date: today, ISO 8601.
+        runs: what to run; by default everything that :func:`find_runs` gives.
+        done: results of an earlier run with the same manifest, device, facts and seed.
+        seed: of the random inputs.
+        workers: that run the cases; ``None``: this process does, and dies of a crash.
+        limits: of time; by default those of :class:`Limits`. Without workers only the total holds.
+        repeat: the command that does it again, for the evidence.
+        on_note: told in a line what else happens.
+        on_result: called after each case.
+
+    Raises:
+        WorkersError: no worker can be started.
+        UnknownBackendError: see :func:`find_runs`, as below.
+        UntrustedAdapterError: an entry's adapter is outside the trusted package.
+    """
+    limits = Limits() if limits is None else limits
+    runs = find_runs(manifest, device, facts) if runs is None else runs
+    known = {_key(result.case): result for result in done}
+    jobs: list[Run] = []
     results: list[CaseResult] = []
-    for adapter, cases in runs:
+    for path, cases in runs.cases.items():
         for case in cases:
-            result = run_case(adapter, case, where, seed)
-            results.append(result)
-            on_result(result)
+            was = known.get(_key(case))
+            if was is None:
+                jobs.append(Run(path, case, torch_device(device), seed))
+            else:
+                results.append(msgspec.structs.replace(was, case=case))
+
+    def keep(result: CaseResult) -> None:
+        results.append(result)
+        on_result(result)
+
+    left = _run(jobs, workers, limits, keep, on_note)
+    over = f"the time for this run was over, {limits.total_s or 0:g} s"
+    late = {
+        Untested(job.case.backend, job.case.phase, job.case.field, job.case.claim, over)
+        for job in left
+    }
+    ran = dict.fromkeys(result.case.backend for result in results)
+    digests = {name: entry_digest(manifest.entries[name]) for name in ran}
+    untested = (*runs.untested, *sorted(late, key=lambda one: (one.claim, one.phase)))
     return Certificate(
-        manifest.ref, device, facts, date, seed, tuple(results), tuple(untested), skipped
+        manifest=manifest.ref,
+        device=device,
+        facts=facts,
+        date=date,
+        seed=seed,
+        results=_ordered(results, runs),
+        untested=untested,
+        skipped=runs.skipped,
+        entries=digests,
+        repeat=repeat,
     )
 
 
-def run_case(adapter: Adapter, case: Case, device: str = "cpu", seed: int = 0) -> CaseResult:
-    """Runs a case and judges the claim behind it.
-
-    Args:
-        adapter: the kernel.
-        case: what to ask of it.
-        device: where, in torch's words.
-        seed: of the inputs.
-    """
-    import torch
-
-    from backends.inputs import make_inputs
-    from backends.reference import attend
-
-    try:
-        plan = adapter.plan(case.batch, device)
-        inputs = make_inputs(case.batch, device, seed)
-        out = plan.run(inputs.q, inputs.kv, inputs.sinks)
-    except RefusedError as error:
-        kind = Judgement.OVER_CLAIM if case.accepts else Judgement.CONFIRMED
-        return CaseResult(case, kind, message=str(error))
-    except (MemoryError, torch.OutOfMemoryError) as error:
-        return CaseResult(case, Judgement.UNJUDGED, message=_one_line(error))
-    except Exception as error:  # a fault in a kernel or an adapter is what is looked for
-        kind = Judgement.WRONG_RESULT if case.accepts else Judgement.SILENTLY_WRONG
-        return CaseResult(case, kind, message=_one_line(error))
-    try:
-        expected = attend(case.batch, inputs.q, inputs.kv, inputs.sinks)
-    except RefusedError as error:
-        return CaseResult(case, Judgement.UNJUDGED, message=str(error))
-    off, tolerance = relative_error(out, expected), adapter.tolerance(case.batch.dtype)
-    if off <= tolerance:
-        kind = Judgement.DECLINED if case.reason else Judgement.UNDER_CLAIM
-        if case.accepts:
-            kind = Judgement.CONFIRMED
-    else:
-        kind = Judgement.WRONG_RESULT if case.accepts else Judgement.SILENTLY_WRONG
-    if not isfinite(off):
-        return CaseResult(case, kind, None, tolerance, "the output is not finite, or misshapen")
-    return CaseResult(case, kind, off, tolerance)
+def torch_device(device: Device) -> str:
+    """The device in torch's words, in which ROCm is a kind of CUDA."""
+    return {"rocm": "cuda"}.get(device.platform, device.platform)
 
 
-def _one_line(error: BaseException) -> str:
-    text = next(iter(str(error).splitlines()), "")
-    return f"{type(error).__name__}: {text}"
+def _key(case: Case) -> tuple[object, ...]:
+    return case.backend, case.phase, case.field, case.value, case.accepts, case.batch
 
 
-def _finding(kind: Judgement, claim: Position, results: list[CaseResult]) -> Finding:
-    first = results[0]
-    phases = " and ".join(sorted({r.case.phase.value for r in results}))
-    code, severity = _CODES[kind]
-    seen = first.message
-    if not seen and first.error is not None and kind is not Judgement.DECLINED:
-        seen = f"error {first.error:.2g}, {first.tolerance:.2g} is allowed"
-    said, fix = _WORDS[kind]
-    message = f"{first.case.backend} {phases}: {_values(results)} {said}"
-    if seen:
-        message += f" ({seen})"
-    if kind is Judgement.DECLINED:
-        message += f": {first.case.reason}"
-    return Finding(claim.file, claim.line, claim.column, code, severity, message, fix)
+def _ordered(results: list[CaseResult], runs: Runs) -> tuple[CaseResult, ...]:
+    """Results in order of their cases, whichever worker was first."""
+    every = (case for cases in runs.cases.values() for case in cases)
+    place = {_key(case): index for index, case in enumerate(every)}
+    return tuple(sorted(results, key=lambda result: place[_key(result.case)]))
 
 
-_WORDS = {
-    Judgement.SILENTLY_WRONG: (
-        "is rightly refused: the kernel takes it and is wrong",
-        "keep this line: nothing else stops it",
-    ),
-    Judgement.WRONG_RESULT: ("is claimed, and the result is wrong", "narrow the claim"),
-    Judgement.OVER_CLAIM: ("is claimed, and the kernel refuses it", "narrow the claim"),
-    Judgement.UNDER_CLAIM: (
-        "is not claimed, and is right",
-        "widen the claim, or give the rule a reason",
-    ),
-    Judgement.DECLINED: ("is right, and declined on purpose", ""),
-    Judgement.UNJUDGED: ("could not be judged", ""),
-}
+def _run(
+    cases: list[Run],
+    workers: Workers | None,
+    limits: Limits,
+    keep: Callable[[CaseResult], object],
+    on_note: Callable[[str], object],
+) -> list[Run]:
+    """Runs cases; gives those that were not run."""
+    until = None if limits.total_s is None else time.monotonic() + limits.total_s
+    if workers is None:
+        for index, job in enumerate(cases):
+            if until is not None and time.monotonic() >= until:
+                return cases[index:]
+            keep(run_case(load_adapter(job.adapter), job.case, job.device, job.seed))
+        return []
 
+    def hear(job: Job, became: CaseResult | Built | Loss) -> None:
+        if isinstance(became, CaseResult):
+            keep(became)
+        elif isinstance(job, Run):
+            keep(failed(job.case, str(became)))
+        elif isinstance(became, Loss):
+            on_note(f"building stopped, so modules are built on first use: {became}")
+        else:
+            for path, why in became.failed.items():
+                on_note(f"building for {path} failed: {why}")
 
-def _values(results: list[CaseResult]) -> str:
-    """The fields varied, each with its first values: ``head_size 7, 257 (and 3 more)``."""
-    by_field: dict[str, list[str]] = {}
-    for result in results:
-        values = by_field.setdefault(result.case.field, [])
-        if result.case.value not in values:
-            values.append(result.case.value)
-    parts = []
-    for field, values in by_field.items():
-        more = f" (and {len(values) - 6} more)" if len(values) > 6 else ""
-        parts.append(f"{field} {', '.join(values[:6])}{more}".strip())
-    return "; ".join(parts)
+    if cases:
+        batches: dict[str, dict[Batch, None]] = {}
+        for job in cases:
+            batches.setdefault(job.adapter, {})[job.case.batch] = None
+        build = Build({path: tuple(each) for path, each in batches.items()}, cases[0].device)
+        workers.answer([build], limits.build_s, hear, until)
+    left = workers.answer(cases, limits.case_s, hear, until)
+    return [job for job in left if isinstance(job, Run)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import shlex
 import sys
 import time
 import warnings
@@ -16,9 +16,11 @@ from cli.exits import Exit
 from cli.options import Format, FormatOption, ManifestOption, OverlayOption, complete_backend
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from backends.certify import CaseResult
+    from backends.certificate import Certificate
+    from backends.judging import CaseResult
+    from selector.manifest import Manifest
     from selector.values import Device
 
 __all__ = ["certify"]
@@ -48,58 +50,132 @@ def certify(
             autocompletion=complete_backend,
         ),
     ] = None,
+    field: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Vary only this field. Repeatable."),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Evidence file. Default: evidence-<id>.json, here."),
     ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with FILE.part, which a run cut short leaves.")
+    ] = False,
+    workers: Annotated[
+        int,
+        typer.Option(metavar="N", min=1, max=64, help="Processes that run cases at a time."),
+    ] = 1,
+    limit_s: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", min=1, help="Stop after this long; say what is left."),
+    ] = None,
+    case_limit_s: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", min=1, help="A case that takes longer hangs."),
+    ] = 120,
+    build_limit_s: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", min=1, help="For building kernels before the first case."),
+    ] = 1800,
     seed: Annotated[int, typer.Option(metavar="N", help="Seed of the random inputs.")] = 0,
     form: FormatOption = Format.TABLE,
 ) -> None:
     """Run what a manifest claims, just inside and outside each limit, and write evidence.
 
-    Example: attnsel certify --device cpu --out evidence.json
+    Example: attnsel certify --device cuda --workers 4 --out evidence/h200.json
     """
     from datetime import UTC, datetime
 
-    from backends.certify import certify as run_claims
+    from backends import certify as certifying
+    from backends.part import Head, Part
     from backends.probe import probe_facts
-    from cli.terminal import complain, note, places, show, show_json
+    from backends.workers import Workers
+    from cli.terminal import complain, note
     from selector.binding import Selector
-    from selector.report.certificate import certificate_lines, nothing_ran_words, start_words
-    from selector.report.text import line
+    from selector.evidence import evidence_id
+    from selector.report.certificate import left_words, nothing_ran_words, start_words
 
     # Nothing here hands an array to NumPy, so torch need not say that it found none.
     warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
     stated = Selector.load(manifest, overlays=overlay or ()).manifest
-    where_to = _device(device)
-    date = datetime.now(UTC).date().isoformat()
-    if out is not None:
-        out.open("a").close()  # an error now, not after minutes
-    certificate = run_claims(
+    where_to, facts = _device(device), probe_facts()
+    runs = certifying.find_runs(stated, where_to, facts, backend or (), field or ())
+    count = sum(len(cases) for cases in runs.cases.values())
+    if not count:
+        complain(nothing_ran_words(runs.skipped))
+        raise typer.Exit(Exit.USAGE)
+    head = Head(
+        stated.ref.digest,
+        where_to,
+        dict(facts.values),
+        seed,
+        datetime.now(UTC).date().isoformat(),
+    )
+    file = out or Path(f"evidence-{evidence_id(where_to, head.date, head.digest)}.json")
+    part = Part(file.with_name(f"{file.name}.part"), head, resume)
+    note(start_words(count, len(runs.cases), where_to, len(part.results)))
+    shown = _progress()
+
+    def keep(result: CaseResult) -> None:
+        part.add(result)
+        shown(result)
+
+    certificate = certifying.certify(
         stated,
         where_to,
-        probe_facts(),
-        date=date,
-        backends=backend or (),
+        facts,
+        date=part.head.date,
+        runs=runs,
+        done=part.results,
         seed=seed,
-        on_start=lambda cases, entries: note(start_words(cases, entries, where_to)),
-        on_result=_progress(),
+        workers=Workers(certifying.torch_device(where_to), workers),
+        limits=certifying.Limits(case_limit_s, build_limit_s, limit_s),
+        repeat=_repeat(where_to, manifest, backend, field, seed),
+        on_note=note,
+        on_result=keep,
     )
-    evidence = certificate.evidence()
-    if not evidence["cases"]:
-        complain(nothing_ran_words(evidence))
-        raise typer.Exit(Exit.USAGE)
-    file = out or Path(f"evidence-{certificate.id}.json")
-    file.write_text(json.dumps(evidence, indent=1, ensure_ascii=False) + "\n", "utf-8")
-    if form is Format.JSON:
-        show_json(evidence)
-    else:
-        text = Path(stated.ref.file).read_text("utf-8")
-        where = places(stated.ref.file)
-        show(certificate_lines(evidence, certificate.findings(), text, where))
-        show([line(f"evidence is in {file}")])
+    _write(certificate, stated, file, form)
+    complete = len(certificate.results) == count
+    part.close(complete)
+    if not complete:
+        note(left_words(count - len(certificate.results)))
     if not certificate.passed:
         raise typer.Exit(Exit.FINDINGS)
+
+
+def _write(certificate: Certificate, stated: Manifest, file: Path, form: Format) -> None:
+    """Writes the evidence, and shows it."""
+    from backends.certificate import evidence_text
+    from cli.terminal import places, show, show_json
+    from selector.report.certificate import certificate_lines
+    from selector.report.text import line
+
+    evidence = certificate.evidence()
+    file.write_text(evidence_text(evidence), "utf-8")
+    if form is Format.JSON:
+        show_json(evidence)
+        return
+    text = Path(stated.ref.file).read_text("utf-8")
+    where = places(stated.ref.file)
+    show(certificate_lines(evidence, certificate.findings(), text, where))
+    show([line(f"evidence is in {file}")])
+
+
+def _repeat(
+    device: Device,
+    manifest: str | None,
+    backends: Sequence[str] | None,
+    fields: Sequence[str] | None,
+    seed: int,
+) -> str:
+    """The command that runs the same again."""
+    words = ["attnsel", "certify", "--device", "cpu" if device.platform == "cpu" else "cuda"]
+    words += ["--manifest", manifest] if manifest else []
+    for name in backends or ():
+        words += ["--backend", name]
+    for name in fields or ():
+        words += ["--field", name]
+    return shlex.join([*words, "--seed", str(seed)])
 
 
 def _device(wanted: Where | None) -> Device:

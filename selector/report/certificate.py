@@ -11,14 +11,22 @@ from selector.report.text import BLANK, Line, Part, bad, faint, good, grid, line
 from selector.report.wording import Places, counted, device_words, manifest_words
 from selector.values import Device, Finding, ManifestRef, Position, Severity
 
-__all__ = ["certificate_lines", "nothing_ran_words", "progress_words", "start_words"]
+__all__ = [
+    "certificate_lines",
+    "left_words",
+    "nothing_ran_words",
+    "progress_words",
+    "start_words",
+]
 
 _WORDS = {
     "confirmed": "as claimed",
     "wrong_result": "claimed, and the result is wrong",
+    "fault": "claimed, and the kernel fails",
     "over_claim": "claimed, and refused by the kernel",
     "under_claim": "not claimed, and right",
     "declined": "right, and declined on purpose",
+    "kept_off": "rightly refused: the kernel takes it and fails",
     "silently_wrong": "rightly refused: the kernel takes it and is wrong",
     "unjudged": "could not be judged",
 }
@@ -75,8 +83,9 @@ def _untested_lines(evidence: Mapping[str, Any], places: Places) -> list[Line]:
 def _entry_rows(evidence: Mapping[str, Any]) -> list[list[Part]]:
     """One row for each entry: what its cases showed, or why it was skipped."""
     by_entry: dict[str, Counter[str]] = {}
-    for case in evidence["cases"]:
-        by_entry.setdefault(case["backend"], Counter())[case["judgement"]] += 1
+    for claim in evidence["claims"]:
+        counts = by_entry.setdefault(claim["backend"], Counter())
+        counts[claim["judgement"]] += claim["cases"]
     left = Counter(claim["backend"] for claim in evidence["untested"])
     rows: list[list[Part]] = []
     for name, counts in by_entry.items():
@@ -91,7 +100,7 @@ def _entry_rows(evidence: Mapping[str, Any]) -> list[list[Part]]:
 
 def _verdict(evidence: Mapping[str, Any], findings: Sequence[Finding]) -> Line:
     wrong = sum(f.severity is Severity.ERROR for f in findings)
-    cases = counted(len(evidence["cases"]), "case")
+    cases = counted(sum(claim["cases"] for claim in evidence["claims"]), "case")
     if evidence["passed"]:
         return line(good("certified"), f": every claim that was run holds ({cases})")
     return line(
@@ -99,18 +108,26 @@ def _verdict(evidence: Mapping[str, Any], findings: Sequence[Finding]) -> Line:
     )
 
 
-def nothing_ran_words(evidence: Mapping[str, Any]) -> str:
-    """Why there is nothing to certify here."""
-    reasons = Counter(evidence["skipped"].values())
+def nothing_ran_words(skipped: Mapping[str, str]) -> str:
+    """Why there is nothing to certify here: entry → reason."""
+    reasons = Counter(skipped.values())
     most = "; ".join(
         f"{why} ({counted(n, 'entry', 'entries')})" for why, n in reasons.most_common(3)
     )
     return f"no entry of this manifest runs here: {most or 'it has none'}"
 
 
-def start_words(cases: int, entries: int, device: Device) -> str:
+def start_words(cases: int, entries: int, device: Device, done: int = 0) -> str:
     """What will run: ``running 812 cases of 4 backends on cpu``."""
-    return f"running {counted(cases, 'case')} of {counted(entries, 'backend')} on {device}"
+    already = f", {done:,} of them done" if done else ""
+    return f"running {counted(cases, 'case')} of {counted(entries, 'backend')} on {device}{already}"
+
+
+def left_words(cases: int) -> str:
+    """What a run that was cut short leaves."""
+    return f"{counted(cases, 'case is', 'cases are')} left; --resume goes on with " + (
+        "it" if cases == 1 else "them"
+    )
 
 
 def progress_words(done: int, backend: str) -> str:

@@ -8,9 +8,11 @@ from backends import cases as finding_cases
 from backends import certify as certifying
 from backends import torch_sdpa
 from backends.cases import Case, Untested, find_cases
-from backends.certify import Certificate, Judgement, certify, run_case
+from backends.certificate import Certificate
+from backends.certify import certify, find_runs
 from backends.contract import Batch, PagedKV, RefusedError
 from backends.inputs import make_inputs
+from backends.judging import Judgement, run_case
 from backends.reference import attend
 from selector import Selector
 from selector.errors import UnknownBackendError
@@ -81,8 +83,9 @@ def line_of(text: str) -> int:
     return next(n for n, line in enumerate(TRUE.splitlines(), 1) if text in line)
 
 
-def certified(changed: Manifest, **options: Any) -> Certificate:
-    return certify(changed, CPU, FACTS, date="2026-11-20", **options)
+def certified(changed: Manifest, backends: tuple[str, ...] = (), **options: Any) -> Certificate:
+    runs = find_runs(changed, CPU, FACTS, backends)
+    return certify(changed, CPU, FACTS, date="2026-11-20", runs=runs, **options)
 
 
 def told(certificate: Certificate) -> list[tuple[str, int]]:
@@ -184,9 +187,9 @@ def test_an_entry_without_an_adapter_is_skipped() -> None:
 
 def test_only_the_backends_asked_for_run() -> None:
     with pytest.raises(UnknownBackendError, match="fa9"):
-        certified(manifest(), backends=["fa9"])
+        certified(manifest(), backends=("fa9",))
     elsewhere = manifest("platform: [cpu]", "platform: [cuda]")
-    assert set(certified(elsewhere, backends=["torch_sdpa_flash"]).skipped) == {"torch_sdpa_flash"}
+    assert set(certified(elsewhere, backends=("torch_sdpa_flash",)).skipped) == {"torch_sdpa_flash"}
 
 
 def test_the_evidence_is_json_and_says_what_was_run() -> None:
@@ -198,13 +201,14 @@ def test_the_evidence_is_json_and_says_what_was_run() -> None:
     assert evidence["facts"] == {"torch": torch.__version__}
     assert evidence["manifest"]["digest"] == certificate.manifest.digest
     assert (evidence["seed"], evidence["passed"]) == (3, False)
-    assert len(evidence["cases"]) == len(certificate.results)
-    base = evidence["cases"][0]
+    assert sum(claim["cases"] for claim in evidence["claims"]) == len(certificate.results)
+    base = evidence["claims"][0]
     assert (base["field"], base["judgement"]) == ("base", "confirmed")
     assert 0 < base["error"] < base["tolerance"]
-    assert base["batch"]["query_lens"] == [33]
-    wrong = [c for c in evidence["cases"] if c["judgement"] == "over_claim"]
-    assert {(c["field"], c["value"], c["line"]) for c in wrong} == {("dtype", "fp8_e4m3", 17)}
+    assert "batch" not in base
+    wrong = [c for c in evidence["claims"] if c["judgement"] == "over_claim"]
+    seen = {(c["field"], *c["values"], c["line"], c["batch"]["dtype"]) for c in wrong}
+    assert seen == {("dtype", "fp8_e4m3", 17, "fp8_e4m3")}
     assert all("torch_sdpa_flash:" in c["message"] for c in wrong)
     assert {u["field"] for u in evidence["untested"]} == {"platform", "capability"}
 
@@ -401,7 +405,7 @@ NAN = nearly(float("nan"))
         (nearly(1.002), Judgement.WRONG_RESULT, Judgement.SILENTLY_WRONG),
         (NAN, Judgement.WRONG_RESULT, Judgement.SILENTLY_WRONG),
         (REFUSE, Judgement.OVER_CLAIM, Judgement.CONFIRMED),
-        (FAULT, Judgement.WRONG_RESULT, Judgement.SILENTLY_WRONG),
+        (FAULT, Judgement.FAULT, Judgement.KEPT_OFF),
         (FULL, Judgement.UNJUDGED, Judgement.UNJUDGED),
     ],
 )

@@ -3,56 +3,59 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from backends import certify as certification
-from backends.certify import Certificate
+from backends.cases import Case, Untested
+from backends.certificate import Certificate
+from backends.certify import Runs
+from backends.contract import Batch
+from backends.judging import CaseResult, Judgement
 from selector import Selector
-from selector.values import Device, Facts, Finding, Severity
+from selector.values import Device, Facts, Phase, Position
 
 from .conftest import SMALL, Run
 
+BATCH = Batch(
+    query_lens=(1,),
+    seq_lens=(7,),
+    num_heads=8,
+    num_kv_heads=2,
+    head_size=7,
+    v_head_size=7,
+    page_size=16,
+    dtype="float32",
+)
 
-class Pretended:
-    """A certificate with a few cases, some of them wrong."""
 
-    id = "cpu-2026-11-01-abcdef01"
+def result(value: int, judgement: str) -> CaseResult:
+    at = Position(str(SMALL), 29, 7)
+    case = Case("math", Phase.PREFILL, "head_size", str(value), at, True, BATCH)
+    return CaseResult(case, Judgement(judgement), message="" if judgement == "confirmed" else "no")
 
-    def __init__(self, judgements: list[str]) -> None:
-        self.judgements = judgements
-        self.passed = bool(judgements) and "over_claim" not in judgements
 
-    def evidence(self) -> dict[str, Any]:
-        ref = Selector.load(SMALL).manifest.ref
-        certificate = Certificate(ref, Device("cpu"), Facts(), "2026-11-01", 0, (), (), {})
-        cases = [{"backend": "math", "judgement": kind} for kind in self.judgements]
-        left = {"field": "head_size", "line": 29, "column": 7, "why": "too large to run here"}
-        untested = [{"backend": "math", "phase": p, **left} for p in ("prefill", "decode")]
-        skipped = {"fa2": "no adapter runs it"}
-        more = {"cases": cases, "untested": untested, "skipped": skipped, "passed": self.passed}
-        return certificate.evidence() | more
+def pretend(monkeypatch: pytest.MonkeyPatch, *judgements: str, reach: int = 99) -> None:
+    """Certification that finds these, and stops after some."""
+    results = [result(7 + index, judgement) for index, judgement in enumerate(judgements)]
+    cases = {"backends.fake:math": tuple(one.case for one in results)} if results else {}
+    at = Position(str(SMALL), 29, 7)
+    left = tuple(Untested("math", p, "head_size", at, "too large to run here") for p in Phase)
+    runs = Runs(cases, left, {"fa2": "no adapter runs it"})
 
-    def findings(self) -> list[Finding]:
-        if self.passed:
-            return []
-        words = (
-            "math prefill: head_size 7 is claimed, and the kernel refuses it",
-            "narrow the claim",
+    def certify(*_: object, done: Any, on_result: Any, **said: Any) -> Certificate:
+        for one in results[len(done) : reach]:
+            on_result(one)
+        ref, cpu = Selector.load(SMALL).manifest.ref, Device("cpu")
+        ran = tuple(results[: max(reach, len(done))])
+        return Certificate(
+            ref, cpu, Facts(), said["date"], 0, ran, left, runs.skipped, {}, said["repeat"]
         )
-        return [Finding(str(SMALL), 29, 7, "CERT003", Severity.ERROR, *words)]
 
-
-def pretend(monkeypatch: pytest.MonkeyPatch, *judgements: str) -> None:
-    def run_claims(*_: object, on_start: Callable[[int, int], object], **__: object) -> Pretended:
-        if judgements:
-            on_start(len(judgements), 1)
-        return Pretended(list(judgements))
-
-    monkeypatch.setattr(certification, "certify", run_claims)
+    monkeypatch.setattr(certification, "certify", certify)
+    monkeypatch.setattr(certification, "find_runs", lambda *_: runs)
 
 
 def test_claims_that_hold(
@@ -69,14 +72,17 @@ def test_claims_that_hold(
     assert ran.err == "running 3 cases of 1 backend on cpu\n"
     assert "fa2            not run: no adapter runs it" in ran.out
     assert "certified: every claim that was run holds (3 cases)" in ran.out
-    written = json.loads((tmp_path / f"evidence-{Pretended.id}.json").read_text("utf-8"))
+    (file,) = tmp_path.iterdir()
+    assert file.name.startswith("evidence-cpu-20")
+    written = json.loads(file.read_text("utf-8"))
     assert written["passed"] is True
+    assert written["repeat"] == f"attnsel certify --device cpu --manifest {SMALL} --seed 0"
 
 
 def test_a_wrong_claim_is_shown_at_its_line(
     run: Run, small: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    pretend(monkeypatch, "confirmed", "over_claim")
+    pretend(monkeypatch, "over_claim", "confirmed")
     out = tmp_path / "evidence.json"
     ran = run("certify", "--device", "cpu", *small, "--out", out)
     assert ran.code == 1
@@ -111,3 +117,36 @@ def test_a_device_that_is_not_there(
     assert "no CUDA device" in ran.complaint
     ran = run("certify", "--device", "cpu", "--backend", "nope", *small)
     assert ran.code == 2
+
+
+def test_a_run_cut_short_goes_on(
+    run: Run, small: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    out, part = tmp_path / "evidence.json", tmp_path / "evidence.json.part"
+    words = ("certify", "--device", "cpu", *small, "--out", out)
+    pretend(monkeypatch, "confirmed", "confirmed", "confirmed", reach=2)
+    ran = run(*words)
+    assert ran.code == 0
+    assert ran.err.endswith("1 case is left; --resume goes on with it\n")
+    assert len(part.read_text("utf-8").splitlines()) == 1 + 2
+    part.write_text(part.read_text("utf-8") + '{"case": {"back', "utf-8")  # cut off in a line
+    pretend(monkeypatch, "confirmed", "confirmed", "confirmed")
+    ran = run(*words, "--resume")
+    assert ran.err == "running 3 cases of 1 backend on cpu, 2 of them done\n"
+    assert not part.exists()
+    assert json.loads(out.read_text("utf-8"))["claims"][0]["cases"] == 3
+
+
+def test_another_run_does_not_go_on(
+    run: Run, small: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    words = ("certify", "--device", "cpu", *small, "--out", tmp_path / "evidence.json")
+    pretend(monkeypatch, "confirmed", "confirmed", reach=1)
+    run(*words)
+    ran = run(*words, "--resume", "--seed", "1")
+    assert ran.code == 2
+    assert "was begun with another seed; leave out --resume to begin anew" in ran.complaint
+    (tmp_path / "evidence.json.part").write_text("nothing\n", "utf-8")
+    ran = run(*words, "--resume")
+    assert ran.code == 2
+    assert "holds no run that can go on" in ran.complaint

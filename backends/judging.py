@@ -1,0 +1,158 @@
+"""Runs one case and says what it means for the claim behind it.
+
+The adapter plans and runs the batch on random inputs; the float64 reference computes what should
+have come out of the same inputs, drawn again, so that a kernel that writes into its inputs cannot
+spoil them; the two are compared by :func:`backends.contract.relative_error` with the tolerance
+declared beside the adapter.
+
+=============  ==============  ===============  ==================  ============
+the entry      the kernel      runs, right      runs, wrong         fails
+says           refuses
+=============  ==============  ===============  ==================  ============
+accepted       ``OVER_CLAIM``  ``CONFIRMED``    ``WRONG_RESULT``    ``FAULT``
+refused        ``CONFIRMED``   ``UNDER_CLAIM``  ``SILENTLY_WRONG``  ``KEPT_OFF``
+refused, with  ``CONFIRMED``   ``DECLINED``     ``SILENTLY_WRONG``  ``KEPT_OFF``
+a reason
+=============  ==============  ===============  ==================  ============
+
+* ``WRONG_RESULT``, ``FAULT`` and ``OVER_CLAIM``: the claim is wrong. A user would get garbage, a
+  crash, or a refusal.
+* ``UNDER_CLAIM``: the claim is wrong. A user is kept from a kernel that works. Where the manifest
+  gives a ``reason`` for the rule that refuses, it is a decision and no error: ``DECLINED``.
+* ``SILENTLY_WRONG`` and ``KEPT_OFF``: the claim is right, and all that stands between a user and
+  garbage or a crash: the kernel takes the request without a word. No reason to fail; correcting
+  the manifest could only make it worse.
+
+What could not be judged (no memory, a feature without a definition in the reference) is
+``UNJUDGED``.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from math import isfinite
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from backends.cases import Case
+from backends.contract import Adapter, RefusedError, relative_error
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["WRONG_CLAIMS", "CaseResult", "Judgement", "failed", "run_case"]
+
+
+class Judgement(StrEnum):
+    """What a case says of the claim behind it, the worst first."""
+
+    SILENTLY_WRONG = "silently_wrong"
+    WRONG_RESULT = "wrong_result"
+    FAULT = "fault"
+    OVER_CLAIM = "over_claim"
+    UNDER_CLAIM = "under_claim"
+    KEPT_OFF = "kept_off"
+    DECLINED = "declined"
+    UNJUDGED = "unjudged"
+    CONFIRMED = "confirmed"
+
+
+WRONG_CLAIMS = frozenset(
+    {Judgement.OVER_CLAIM, Judgement.UNDER_CLAIM, Judgement.WRONG_RESULT, Judgement.FAULT}
+)
+"""Judgements that make certification fail."""
+
+
+class CaseResult(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What became of a case.
+
+    Attributes:
+        case: what was asked, and what the entry says to it.
+        judgement: what that means for the claim.
+        error: the relative error of the output; ``None`` when there is none to measure.
+        tolerance: the error allowed.
+        message: why there is none: the refusal, or the fault.
+    """
+
+    case: Case
+    judgement: Judgement
+    error: float | None = None
+    tolerance: float | None = None
+    message: str = ""
+
+
+def run_case(adapter: Adapter, case: Case, device: str = "cpu", seed: int = 0) -> CaseResult:
+    """Runs a case and judges the claim behind it.
+
+    Args:
+        adapter: the kernel.
+        case: what to ask of it.
+        device: where, in torch's words.
+        seed: of the inputs.
+    """
+    import torch
+
+    try:
+        out = _run(adapter, case, device, seed)
+        expected = _expect(case, device, seed)
+    except RefusedError as error:
+        kind = Judgement.OVER_CLAIM if case.accepts else Judgement.CONFIRMED
+        return CaseResult(case, kind, message=_one_line(error))
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        return CaseResult(case, Judgement.UNJUDGED, message=_named(error))
+    except _NoReferenceError as error:
+        return CaseResult(case, Judgement.UNJUDGED, message=_one_line(error))
+    except Exception as error:  # a fault in a kernel or an adapter is what is looked for
+        return failed(case, _named(error))
+    off, tolerance = relative_error(out, expected), adapter.tolerance(case.batch.dtype)
+    if off <= tolerance:
+        kind = Judgement.DECLINED if case.reason else Judgement.UNDER_CLAIM
+        if case.accepts:
+            kind = Judgement.CONFIRMED
+    else:
+        kind = Judgement.WRONG_RESULT if case.accepts else Judgement.SILENTLY_WRONG
+    if not isfinite(off):
+        return CaseResult(case, kind, None, tolerance, "the output is not finite, or misshapen")
+    return CaseResult(case, kind, off, tolerance)
+
+
+def failed(case: Case, message: str) -> CaseResult:
+    """The result of a case whose kernel failed, or took its process with it."""
+    kind = Judgement.FAULT if case.accepts else Judgement.KEPT_OFF
+    return CaseResult(case, kind, message=message)
+
+
+class _NoReferenceError(Exception):
+    """The reference has no definition of what is asked."""
+
+
+def _run(adapter: Adapter, case: Case, device: str, seed: int) -> torch.Tensor:
+    """The kernel's output, on the CPU, once the device has finished."""
+    from backends.inputs import make_inputs
+
+    plan = adapter.plan(case.batch, device)
+    inputs = make_inputs(case.batch, device, seed)
+    if inputs.indices is None:
+        return plan.run(inputs.q, inputs.kv, inputs.sinks).cpu()
+    return plan.run(inputs.q, inputs.kv, inputs.sinks, inputs.indices).cpu()
+
+
+def _expect(case: Case, device: str, seed: int) -> torch.Tensor:
+    """What should have come out."""
+    from backends.inputs import make_inputs
+    from backends.reference import attend
+
+    inputs = make_inputs(case.batch, device, seed)
+    try:
+        return attend(case.batch, inputs.q, inputs.kv, inputs.sinks, inputs.indices)
+    except RefusedError as error:
+        raise _NoReferenceError(str(error)) from error
+
+
+def _one_line(error: BaseException) -> str:
+    return next(iter(str(error).splitlines()), "")
+
+
+def _named(error: BaseException) -> str:
+    return f"{type(error).__name__}: {_one_line(error)}"

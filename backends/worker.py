@@ -1,0 +1,87 @@
+"""A process that answers jobs: ``python -m backends.worker SOCKET DEVICE``.
+
+It may die at any time; :mod:`backends.workers` is what survives.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
+
+import msgspec
+
+from backends.judging import CaseResult, run_case
+from backends.registry import load_adapter
+from backends.workers import Answer, Build, Built, Job, Run
+
+__all__ = ["main"]
+
+
+def main(socket: str, device: str) -> None:
+    """Answers jobs until the other end closes.
+
+    Args:
+        socket: number of the open socket.
+        device: to work on, in torch's words.
+    """
+    # Nothing here hands an array to NumPy, so torch need not say that it found none.
+    warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
+    os.set_inheritable(int(socket), False)
+    line = Connection(int(socket))
+    decode = msgspec.json.Decoder(Job).decode
+    _touch(device)
+    line.send_bytes(msgspec.json.encode(Answer()))
+    fit = True
+    while fit:
+        try:
+            job = decode(line.recv_bytes())
+        except EOFError:
+            return
+        ran, built = (_run(job), None) if isinstance(job, Run) else (None, _build(job))
+        fit = _is_fit(device)
+        line.send_bytes(msgspec.json.encode(Answer(ran, built, fit)))
+
+
+def _run(job: Run) -> CaseResult:
+    return run_case(load_adapter(job.adapter), job.case, job.device, job.seed)
+
+
+def _build(job: Build) -> Built:
+    """Builds for all adapters at once: compilers, not Python, are what takes time."""
+    failed = {}
+    with ThreadPoolExecutor(max(1, len(job.batches))) as threads:
+        building = {
+            path: threads.submit(load_adapter(path).prepare, batches, job.device)
+            for path, batches in job.batches.items()
+        }
+        for path, built in building.items():
+            error = built.exception()
+            if error is not None:
+                failed[path] = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+    return Built(failed)
+
+
+def _touch(device: str) -> None:
+    """Uses the device once; a fault that a kernel left behind comes up here.
+
+    Raises:
+        RuntimeError: the device does not work, or no longer.
+    """
+    import torch
+
+    torch.ones(1, device=device).sum().item()
+
+
+def _is_fit(device: str) -> bool:
+    try:
+        _touch(device)
+    except Exception:  # whatever it is, another process must go on
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
