@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import Any
 
+from selector.drift.guards import CAPABILITY as ARCHITECTURES
 from selector.drift.reading import Answer, Attribute, EngineReading, Guard
 from selector.drift.rules import REFUSED, UNDECIDED
 from selector.drift.saying import (
@@ -14,6 +15,7 @@ from selector.drift.saying import (
     Machine,
     Pair,
     answer_on,
+    feature_on,
     listed,
     name_of,
     on_words,
@@ -25,6 +27,7 @@ from selector.drift.saying import (
 )
 from selector.manifest import Manifest
 from selector.values import Finding, Severity
+from selector.words import listed_and
 
 __all__ = ["compare_constructors"]
 
@@ -47,9 +50,43 @@ def compare_constructors(
     for pair in pairs:
         here = {one: on for one, on in machines.items() if on.runs(pair.entry) is not False}
         for guard in pair.backend.impl.guards if pair.backend.impl is not None and here else ():
-            for refused in guard.refuses:
-                if refused.name in pair.vocabulary.arguments:
-                    yield from _refused(pair, guard, refused, here)
+            found = [*_guarded(pair, guard, here)]
+            open_ = [one for one in found if one.code == UNDECIDED.code]
+            yield from (one for one in found if one.code != UNDECIDED.code)
+            names = [*dict.fromkeys(one.partition(".")[0] for one in guard.arguments)]
+            yield from _together(pair, guard, names, open_) if len(names) > 1 else open_
+
+
+def _guarded(pair: Pair, guard: Guard, machines: dict[str, Machine]) -> Iterator[Finding]:
+    for refused in guard.refuses:
+        if refused.name in pair.vocabulary.arguments:
+            yield from _refused(pair, guard, refused, machines)
+        elif refused.name == ARCHITECTURES:
+            certain = [c for c in machines if takes(answer_on(refused, c), c)]
+            where = [c for c in certain if machines[c].runs(pair.entry)]
+            if where:
+                words = f"{pair.entry.name} capability: the manifest accepts {', '.join(where)}"
+                at = stated_at(pair.entry, "capability")
+                yield REFUSED.finding(at, f"{words}, and {_raises(guard)} there")
+
+
+def _together(
+    pair: Pair, guard: Guard, names: list[str], found: list[Finding]
+) -> Iterator[Finding]:
+    """One note for a guard of several arguments: asked one by one, each leaves it open."""
+    if found:
+        words = f"{pair.entry.name}: whether {_constructor(guard)} refuses what is accepted"
+        why = found[0].message.partition(" is not known: ")[2]
+        words += f" depends on {listed_and(names)} together, which are asked one by one: {why}"
+        yield UNDECIDED.finding(pair.entry.position, words)
+
+
+def _constructor(guard: Guard) -> str:
+    return f"{name_of(guard.by)}.__init__ ({place_of(guard.at)})"
+
+
+def _raises(guard: Guard) -> str:
+    return f"{_constructor(guard)} raises {guard.exception} under {' and '.join(guard.tests)}"
 
 
 def _refused(
@@ -71,8 +108,7 @@ def _refused(
         for state, seen in states.items():
             groups[state, tuple(seen)].append(value)
     at = stated_at(pair.entry, field)
-    source = f"{name_of(guard.by)}.__init__ ({place_of(guard.at)})"
-    raises = f"{source} raises {guard.exception} under {' and '.join(guard.tests)}"
+    source, raises = _constructor(guard), _raises(guard)
     subject = f"{pair.entry.name} {field}"
     for (state, where), values in groups.items():
         what = "it" if values == [True] else listed(values)
@@ -119,8 +155,11 @@ def _state(
 
 def _claims(pair: Pair, field: str, raw: Any, capability: str) -> bool:
     """Whether the class certainly accepts a value."""
-    cls = pair.backend.cls
-    attribute = (
-        cls.attributes.get(pair.vocabulary.values.get(field, "")) if cls is not None else None
-    )
-    return attribute is not None and takes(answer_on(attribute, capability), raw) is True
+    words, cls = pair.vocabulary, pair.backend.cls
+    name = words.values.get(field) or words.features.get(field, ("", None))[0]
+    attribute = cls.attributes.get(name) if cls is not None else None
+    if attribute is None:
+        return False
+    if field in words.features:
+        return feature_on(attribute, capability) is True
+    return takes(answer_on(attribute, capability), raw) is True

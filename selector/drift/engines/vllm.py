@@ -51,6 +51,7 @@ KV_CACHE_DTYPES = (
     "int4_per_token_head", "int8_per_token_head", "fp8_per_token_head", "nvfp4", "nvfp4_4over6",
 )  # fmt: skip
 ATTENTION_TYPES = ("decoder", "encoder", "encoder_only", "encoder_decoder")
+HEADS = (*range(1, 17), 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128)
 MLA_DIMENSIONS = (
     (64, 64, 128), (128, 64, 128), (192, 64, 256), (256, 0, 256), (64, 32, 64), (128, 64, 192),
 )  # fmt: skip
@@ -88,6 +89,10 @@ VOCABULARY = Vocabulary(
     arguments={
         "kv_cache_dtype": ("kv_cache_dtype", None),
         "attn_type": ("attn_type", None),
+        "head_size": ("head_size", None),
+        "num_heads": ("num_heads", None),
+        "num_kv_heads": ("num_kv_heads", None),
+        "sinks": ("sink", True),
         "alibi_slopes": ("alibi", True),
         "logits_soft_cap": ("soft_cap", True),
         "sliding_window": ("sliding_window", 128),
@@ -113,6 +118,14 @@ _WANTED_IMPL = re.compile(
 
 def _same(value: Any) -> tuple[Any, Callable[[World], Any]]:
     return value, lambda world: value
+
+
+def _tensor(world: World) -> Any:
+    """Something that is not ``None``, of which nothing else is known."""
+    cls = world.by_path(CAPABILITY, Place("", 1, 1))
+    if not isinstance(cls, ClassTerm):
+        return cls
+    return Instance(cls, {}, supposed={"": lambda world: None})
 
 
 def _dtype(name: str) -> tuple[Any, Callable[[World], Any]]:
@@ -164,11 +177,14 @@ CONSTRUCTOR_PROBES = {
     for name, values in {
         "kv_cache_dtype": KV_CACHE_DTYPES,
         "attn_type": ATTENTION_TYPES,
+        "head_size": HEAD_SIZES,
+        "num_heads": HEADS,
+        "num_kv_heads": HEADS,
         "alibi_slopes": (None, [1.0]),
         "sliding_window": (None, 128),
         "logits_soft_cap": (None, 30.0),
     }.items()
-}
+} | {"sinks": Probe((_same(None), ([1.0], _tensor)))}
 
 
 def _suppose(capability: str) -> Mapping[str, Callable[[World], Any]]:
