@@ -232,8 +232,8 @@ class Plan(Protocol):
             kv: the cache, new tokens included.
             sinks: ``[num_heads]`` logits, float32; given exactly when the batch has ``sinks``.
             indices: int32 ``[sum(query_lens), topk]``; for each query, the positions in its
-                request's sequence that it attends to, in any order, then -1; at least one, and
-                none twice. Given exactly when the batch has ``topk``.
+                request's sequence that it attends to, in any order, none twice, then -1: as many
+                as it may see, and no more than ``topk``. Given exactly when the batch has ``topk``.
 
         Returns:
             ``[sum(query_lens), num_heads, v_head_size]`` in the dtype and on the device of ``q``.

@@ -37,6 +37,17 @@ ADAPTERS: Mapping[str, str] = MappingProxyType(
         "flashinfer_cuda_cores": "backends.flashinfer:cuda_cores",
         "flashinfer_fa3": "backends.flashinfer:fa3",
         "flashinfer_attention_sink": "backends.flashinfer:attention_sink",
+        "flashinfer_xqa": "backends.flashinfer:xqa",
+        "flashinfer_cudnn": "backends.flashinfer:cudnn",
+        "flashinfer_cutlass": "backends.flashinfer:cutlass",
+        "flashinfer_trtllm_gen": "backends.flashinfer:trtllm_gen",
+        "flashinfer_mla_fa2": "backends.flashinfer:mla_fa2",
+        "flashinfer_mla_fa3": "backends.flashinfer:mla_fa3",
+        "flashinfer_mla_cutlass": "backends.flashinfer:mla_cutlass",
+        "flashinfer_mla_trtllm_gen": "backends.flashinfer:mla_trtllm_gen",
+        "flashinfer_sparse_mla_sm90": "backends.flashinfer:sparse_mla_sm90",
+        "flashinfer_sparse_mla_trtllm_gen": "backends.flashinfer:sparse_mla_trtllm_gen",
+        "flashinfer_sparse_mla_sm120": "backends.flashinfer:sparse_mla_sm120",
     }
 )
 """Backend name → ``module:attribute``, for every backend that runs."""

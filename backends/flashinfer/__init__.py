@@ -5,17 +5,36 @@ Importing this imports neither torch nor FlashInfer.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from types import MappingProxyType
 
-from backends.flashinfer import paged
+from backends.flashinfer import latents, paged, ragged, tables
 from backends.flashinfer.adapter import FlashInferAdapter
 
-__all__ = ["attention_sink", "cuda_cores", "fa2", "fa3"]
+__all__ = [
+    "attention_sink",
+    "cuda_cores",
+    "cudnn",
+    "cutlass",
+    "fa2",
+    "fa3",
+    "mla_cutlass",
+    "mla_fa2",
+    "mla_fa3",
+    "mla_trtllm_gen",
+    "sparse_mla_sm90",
+    "sparse_mla_sm120",
+    "sparse_mla_trtllm_gen",
+    "trtllm_gen",
+    "xqa",
+]
 
 # Until these are measured over the cases of the manifest: errors of 2.2e-3 to 2.7e-3 were seen in
 # bfloat16, on an H200, for FA2, FA3 and both decodes, which is the rounding of the output (2**-9).
 # The rounding of float16 is an eighth of it.
 _ROUNDING = MappingProxyType({"bfloat16": 6e-3, "float16": 8e-4})
+_UNMEASURED: Mapping[str, float] = MappingProxyType({})
 
 _PAGED = frozenset(
     {
@@ -29,24 +48,95 @@ _PAGED = frozenset(
         "v_head_size",
     }
 )
+_DECODE = frozenset({"a cache without a latent", "sinks", "sliding_window", "soft_cap"})
+_RAGGED = _PAGED - {"sinks"}
+_LATENT = frozenset(
+    {"mla", "non_causal", "requests of different query_len", "several queries a request"}
+)
+_EXPANDED = frozenset({"a cache without a latent", "v_head_size"})
+_SPARSE = (_LATENT - {"non_causal"}) | {"topk"}
 
-fa2 = FlashInferAdapter(
-    "flashinfer_fa2", _PAGED, paged.start_fa2("flashinfer_fa2"), paged.shrink, _ROUNDING
-)
-fa3 = FlashInferAdapter(
-    "flashinfer_fa3", _PAGED, paged.start_fa3("flashinfer_fa3"), paged.shrink, _ROUNDING
-)
+_NO_BLACKWELL = "it needs a GPU of compute capability {}, and none was at hand"
+
+fa2 = FlashInferAdapter("flashinfer_fa2", _PAGED, paged.start_fa2, paged.shrink, _ROUNDING)
+fa3 = FlashInferAdapter("flashinfer_fa3", _PAGED, paged.start_fa3, paged.shrink, _ROUNDING)
 cuda_cores = FlashInferAdapter(
-    "flashinfer_cuda_cores",
-    frozenset({"a cache without a latent", "sinks", "sliding_window", "soft_cap"}),
-    paged.start_decode("flashinfer_cuda_cores"),
-    paged.shrink,
-    _ROUNDING,
+    "flashinfer_cuda_cores", _DECODE, paged.start_cuda_cores, paged.shrink, _ROUNDING
 )
 attention_sink = FlashInferAdapter(
-    "flashinfer_attention_sink",
-    _PAGED,
-    paged.start_sinks("flashinfer_attention_sink"),
+    "flashinfer_attention_sink", _PAGED, paged.start_sinks, paged.shrink, _ROUNDING
+)
+xqa = FlashInferAdapter(
+    "flashinfer_xqa", _DECODE - {"soft_cap"}, tables.start_xqa, tables.shrink_xqa, _ROUNDING
+)
+cudnn = FlashInferAdapter(
+    "flashinfer_cudnn",
+    _PAGED - {"soft_cap"},
+    tables.start_cudnn,
+    tables.shrink_xqa,
+    _UNMEASURED,
+    unverified="nvidia-cudnn-frontend was not at hand on a GPU",
+)
+cutlass = FlashInferAdapter(
+    "flashinfer_cutlass",
+    _RAGGED,
+    partial(ragged.start_ragged, "cutlass"),
+    paged.shrink,
+    _UNMEASURED,
+    reads_pages=False,
+    unverified=_NO_BLACKWELL.format("10.x or 11.0"),
+)
+trtllm_gen = FlashInferAdapter(
+    "flashinfer_trtllm_gen",
+    _PAGED - {"soft_cap", "v_head_size"},
+    tables.start_trtllm_gen,
+    tables.shrink_xqa,
+    _UNMEASURED,
+    unverified=_NO_BLACKWELL.format("10.x"),
+)
+mla_fa2 = FlashInferAdapter(
+    "flashinfer_mla_fa2", _LATENT, latents.start_fa2, paged.shrink, _ROUNDING
+)
+mla_fa3 = FlashInferAdapter(
+    "flashinfer_mla_fa3", _LATENT, latents.start_fa3, paged.shrink, _ROUNDING
+)
+mla_cutlass = FlashInferAdapter(
+    "flashinfer_mla_cutlass",
+    _LATENT,
+    latents.start_cutlass,
+    latents.shrink_cutlass,
+    _UNMEASURED,
+    unverified=_NO_BLACKWELL.format("10.x or 11.0"),
+)
+mla_trtllm_gen = FlashInferAdapter(
+    "flashinfer_mla_trtllm_gen",
+    _LATENT | _EXPANDED,
+    tables.start_mla_trtllm_gen,
+    tables.shrink_xqa,
+    _UNMEASURED,
+    unverified=_NO_BLACKWELL.format("10.x"),
+)
+sparse_mla_sm90 = FlashInferAdapter(
+    "flashinfer_sparse_mla_sm90",
+    _SPARSE | _EXPANDED,
+    latents.start_sparse_fa3,
     paged.shrink,
     _ROUNDING,
+)
+sparse_mla_trtllm_gen = FlashInferAdapter(
+    "flashinfer_sparse_mla_trtllm_gen",
+    _SPARSE | _EXPANDED,
+    tables.start_sparse_trtllm_gen,
+    tables.shrink_xqa,
+    _UNMEASURED,
+    unverified=_NO_BLACKWELL.format("10.x"),
+)
+sparse_mla_sm120 = FlashInferAdapter(
+    "flashinfer_sparse_mla_sm120",
+    _SPARSE | _EXPANDED,
+    tables.start_sparse_sm120,
+    tables.shrink_xqa,
+    _UNMEASURED,
+    packed=frozenset({"fp8_ds_mla"}),
+    unverified=_NO_BLACKWELL.format("12.x"),
 )

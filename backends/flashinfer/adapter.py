@@ -64,20 +64,23 @@ class FlashInferAdapter:
         name: the backend's name in the manifest.
         says: what its call has words for, of :func:`find_asked`; the rest it cannot put to
             FlashInfer.
-        start: plans a batch on a device. What it raises and what its launch raises is
-            FlashInfer's own opinion.
+        start: plans a batch on a device, under the adapter's name. What it raises and what its
+            launch raises is FlashInfer's own opinion.
         kernel: the smallest batch for which the same kernel is compiled.
         tolerances: dtype → the largest relative error that counts as right.
         reads_pages: the kernel reads the cache in place.
+        packed: dtypes of the cache that are no element type: its pages are bytes then, uint8
+            ``[num_pages, page_size, 1, bytes a token]``.
         unverified: why nobody has seen it agree with the reference.
     """
 
     name: str
     says: frozenset[str]
-    start: Callable[[Batch, torch.device], Launch] = field(hash=False)
+    start: Callable[[str, Batch, torch.device], Launch] = field(hash=False)
     kernel: Callable[[Batch], Batch] = field(hash=False)
     tolerances: Mapping[str, float] = field(hash=False)
     reads_pages: bool = True
+    packed: frozenset[str] = frozenset()
     unverified: str = ""
 
     def tolerance(self, dtype: str) -> float:
@@ -89,14 +92,14 @@ class FlashInferAdapter:
         missing = sorted(find_asked(batch) - self.says)
         if missing:
             raise RefusedError(f"{self.name} cannot express {', '.join(missing)}")
-        for name in (batch.dtype, batch.cache_dtype):
+        for name in {batch.dtype, batch.cache_dtype} - self.packed:
             torch_dtype(name)
         library.find(self.name, "flashinfer:__version__")
         place = library.open_device(self.name, device)
         kernel = self.kernel(batch)
         library.recall(self.name, kernel)
         with library.asking(self.name, kernel):
-            return FlashInferPlan(self.name, batch, kernel, self.start(batch, place))
+            return FlashInferPlan(self.name, batch, kernel, self.start(self.name, batch, place))
 
     def prepare(self, batches: Iterable[Batch], device: str = "cuda") -> None:
         """Compiles by running every kernel once, on as little as it takes, several at a time."""

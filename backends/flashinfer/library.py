@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from backends.contract import Batch, RefusedError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["asking", "find", "open_device", "plan_mla", "recall", "run_mla", "workspace"]
+__all__ = ["asking", "find", "open_device", "plan_mla", "recall", "require", "run_mla", "workspace"]
 
 WORKSPACE_BYTES = 512 << 20
 """FlashInfer recommends 128 MiB; split prefills of many wide heads need more."""
@@ -43,6 +44,16 @@ def find(who: str, path: str) -> Any:
     except AttributeError as error:
         version = getattr(import_module("flashinfer"), "__version__", "of unknown version")
         raise RefusedError(f"{who}: flashinfer-python {version} has no {path}") from error
+
+
+def require(who: str, module: str, distribution: str) -> None:
+    """Checks that a module can be imported, without importing it.
+
+    Raises:
+        RefusedError: it is not installed.
+    """
+    if find_spec(module) is None:
+        raise RefusedError(f"{who}: {distribution} is not installed: pip install {distribution}")
 
 
 def open_device(who: str, name: str) -> torch.device:
@@ -170,16 +181,26 @@ def _takes(function: Any, name: str) -> bool:
     return name in inspect.signature(function).parameters
 
 
-def plan_mla(wrapper: Any, csr: tuple[Any, ...], **words: Any) -> None:
-    """``BatchMLAPagedAttentionWrapper.plan``; releases before 0.7 take the tensors one by one."""
+def plan_mla(wrapper: Any, form: str, tensors: tuple[Any, ...], **words: Any) -> None:
+    """``BatchMLAPagedAttentionWrapper.plan``.
+
+    Args:
+        wrapper: the wrapper.
+        form: ``csr`` or ``dense``, what the tensors are (``MLAPlanMetadata``). Releases before 0.7
+            take the first one by one, and plan nothing for the second.
+        tensors: where queries and pages are.
+        words: the rest.
+    """
     if _takes(type(wrapper).plan, "metadata"):
         metadata = find("flashinfer", "flashinfer.mla:MLAPlanMetadata")
-        wrapper.plan(metadata=metadata.csr(*csr), **words)
-    else:
-        wrapper.plan(*csr, **words)
+        wrapper.plan(metadata=getattr(metadata, form)(*tensors), **words)
+    elif form == "csr":
+        wrapper.plan(*tensors, **words)
 
 
-def run_mla(wrapper: Any, q: torch.Tensor, pages: torch.Tensor, rank: int, **words: Any) -> Any:
+def run_mla(
+    wrapper: Any, q: torch.Tensor, pages: torch.Tensor, rank: int, **words: Any
+) -> torch.Tensor:
     """``BatchMLAPagedAttentionWrapper.run`` on a packed query and cache.
 
     Args:
@@ -190,6 +211,8 @@ def run_mla(wrapper: Any, q: torch.Tensor, pages: torch.Tensor, rank: int, **wor
         words: scales of the cache.
     """
     if _takes(type(wrapper).run, "query"):
-        return wrapper.run(query=q, kv_cache=pages, **words)
-    parts = q[..., :rank], q[..., rank:], pages[..., :rank], pages[..., rank:]
-    return wrapper.run(*parts, **words)
+        out: torch.Tensor = wrapper.run(query=q, kv_cache=pages, **words)
+    else:
+        parts = q[..., :rank], q[..., rank:], pages[..., :rank], pages[..., rank:]
+        out = wrapper.run(*parts, **words)
+    return out

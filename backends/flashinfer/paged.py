@@ -10,7 +10,6 @@ An fp8 cache is read with scales of 1.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -24,7 +23,15 @@ if TYPE_CHECKING:
 
     from backends.flashinfer.adapter import Launch
 
-__all__ = ["shrink", "start_decode", "start_fa2", "start_fa3", "start_sinks", "window_left"]
+__all__ = [
+    "shrink",
+    "start_cuda_cores",
+    "start_fa2",
+    "start_fa3",
+    "start_sinks",
+    "window_left",
+    "words",
+]
 
 PREFILL = "flashinfer:BatchPrefillWithPagedKVCacheWrapper"
 DECODE = "flashinfer:BatchDecodeWithPagedKVCacheWrapper"
@@ -55,7 +62,7 @@ def window_left(batch: Batch) -> int:
     return -1 if batch.sliding_window is None else batch.sliding_window - 1
 
 
-def _words(batch: Batch) -> dict[str, Any]:
+def words(batch: Batch) -> dict[str, Any]:
     """What every ``plan`` of these wrappers is told."""
     return {
         "window_left": window_left(batch),
@@ -66,68 +73,50 @@ def _words(batch: Batch) -> dict[str, Any]:
     }
 
 
-def start_fa2(name: str) -> Callable[[Batch, torch.device], Launch]:
+def start_fa2(name: str, batch: Batch, device: torch.device) -> Launch:
     """FA2: the prefill wrapper, and for one query a request the decode wrapper's tensor cores."""
-
-    def start(batch: Batch, device: torch.device) -> Launch:
-        if max(batch.query_lens) == 1 and batch.v_head_size == batch.head_size:
-            make = library.find(name, DECODE)
-            wrapper = make(library.workspace(device), "NHD", use_tensor_cores=True, backend="fa2")
-            return _plan_decode(wrapper, batch, device)
-        return _plan_prefill(name, "fa2", batch, device)
-
-    return start
+    if max(batch.query_lens) == 1 and batch.v_head_size == batch.head_size:
+        return _plan_decode(name, batch, device, use_tensor_cores=True)
+    return _plan_prefill(name, "fa2", batch, device)
 
 
-def start_fa3(name: str) -> Callable[[Batch, torch.device], Launch]:
+def start_fa3(name: str, batch: Batch, device: torch.device) -> Launch:
     """FA3: the prefill wrapper, whatever the number of queries."""
-    return lambda batch, device: _plan_prefill(name, "fa3", batch, device)
+    return _plan_prefill(name, "fa3", batch, device)
 
 
-def start_decode(name: str) -> Callable[[Batch, torch.device], Launch]:
+def start_cuda_cores(name: str, batch: Batch, device: torch.device) -> Launch:
     """The decode wrapper on CUDA cores."""
-
-    def start(batch: Batch, device: torch.device) -> Launch:
-        make = library.find(name, DECODE)
-        wrapper = make(library.workspace(device), "NHD", use_tensor_cores=False, backend="fa2")
-        return _plan_decode(wrapper, batch, device)
-
-    return start
+    return _plan_decode(name, batch, device, use_tensor_cores=False)
 
 
-def start_sinks(name: str) -> Callable[[Batch, torch.device], Launch]:
+def start_sinks(name: str, batch: Batch, device: torch.device) -> Launch:
     """FA2 with sinks; a batch without them has sinks of no weight."""
+    import torch
 
-    def start(batch: Batch, device: torch.device) -> Launch:
-        import torch
+    wrapper = library.find(name, SINKS)(
+        library.workspace(device),
+        "NHD",
+        backend="fa2",
+        q_data_type=torch_dtype(batch.dtype),
+        kv_data_type=torch_dtype(batch.cache_dtype),
+        head_dim_qk=batch.head_size,
+        head_dim_vo=batch.v_head_size,
+        window_left=window_left(batch),
+    )
+    pages = Pages.of(batch, device)
+    _plan_paged(wrapper, batch, pages)
+    none = torch.full((batch.num_heads,), float("-inf"), device=device)
 
-        pages = Pages.of(batch, device)
-        wrapper = library.find(name, SINKS)(
-            library.workspace(device),
-            "NHD",
-            backend="fa2",
-            q_data_type=torch_dtype(batch.dtype),
-            kv_data_type=torch_dtype(batch.cache_dtype),
-            head_dim_qk=batch.head_size,
-            head_dim_vo=batch.v_head_size,
-            window_left=window_left(batch),
-        )
-        _plan_paged(wrapper, batch, pages)
-        none = torch.full((batch.num_heads,), float("-inf"), device=device)
+    def launch(
+        q: torch.Tensor, kv: PagedKV, sinks: torch.Tensor | None, _: torch.Tensor | None
+    ) -> torch.Tensor:
+        pages.fill(kv.page_table)
+        logits = none if sinks is None else sinks
+        out: torch.Tensor = wrapper.run(q, (kv.k_pages, kv.v_pages), logits, batch.softmax_scale)
+        return out
 
-        def launch(
-            q: torch.Tensor, kv: PagedKV, sinks: torch.Tensor | None, _: torch.Tensor | None
-        ) -> torch.Tensor:
-            pages.fill(kv.page_table)
-            logits = none if sinks is None else sinks
-            out: torch.Tensor = wrapper.run(
-                q, (kv.k_pages, kv.v_pages), logits, batch.softmax_scale
-            )
-            return out
-
-        return launch
-
-    return start
+    return launch
 
 
 def _plan_prefill(name: str, backend: str, batch: Batch, device: torch.device) -> Launch:
@@ -150,11 +139,16 @@ def _plan_paged(wrapper: Any, batch: Batch, pages: Pages) -> None:
         batch.page_size,
         head_dim_vo=batch.v_head_size,
         causal=batch.causal,
-        **_words(batch),
+        **words(batch),
     )
 
 
-def _plan_decode(wrapper: Any, batch: Batch, device: torch.device) -> Launch:
+def _plan_decode(
+    name: str, batch: Batch, device: torch.device, *, use_tensor_cores: bool
+) -> Launch:
+    wrapper = library.find(name, DECODE)(
+        library.workspace(device), "NHD", use_tensor_cores=use_tensor_cores, backend="fa2"
+    )
     pages = Pages.of(batch, device)
     wrapper.plan(
         pages.indptr,
@@ -164,7 +158,7 @@ def _plan_decode(wrapper: Any, batch: Batch, device: torch.device) -> Launch:
         batch.num_kv_heads,
         batch.head_size,
         batch.page_size,
-        **_words(batch),
+        **words(batch),
     )
     return _launch(wrapper, pages)
 
@@ -176,8 +170,8 @@ def _launch(wrapper: Any, pages: Pages) -> Launch:
         q: torch.Tensor, kv: PagedKV, sinks: torch.Tensor | None, _: torch.Tensor | None
     ) -> torch.Tensor:
         pages.fill(kv.page_table)
-        words = {} if sinks is None else {"sinks": sinks}
-        out: torch.Tensor = wrapper.run(q, (kv.k_pages, kv.v_pages), **words)
+        asked = {} if sinks is None else {"sinks": sinks}
+        out: torch.Tensor = wrapper.run(q, (kv.k_pages, kv.v_pages), **asked)
         return out
 
     return launch

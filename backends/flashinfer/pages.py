@@ -18,7 +18,7 @@ from backends.contract import Batch, PagedKV
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Pages", "Slots", "offsets"]
+__all__ = ["Pages", "Slots", "Tokens", "find_slots", "offsets"]
 
 
 def offsets(lengths: Iterable[int], device: torch.device | str) -> torch.Tensor:
@@ -26,6 +26,13 @@ def offsets(lengths: Iterable[int], device: torch.device | str) -> torch.Tensor:
     import torch
 
     return torch.tensor(list(accumulate(lengths, initial=0)), dtype=torch.int32, device=device)
+
+
+def find_slots(
+    page_table: torch.Tensor, request: torch.Tensor, at: torch.Tensor, page_size: int
+) -> torch.Tensor:
+    """Slots of the whole cache, of the tokens ``at`` these positions of these requests."""
+    return page_table[request, at // page_size] * page_size + at % page_size
 
 
 @dataclass(slots=True)
@@ -110,7 +117,7 @@ class Slots:
     _request: torch.Tensor
 
     @classmethod
-    def of(cls, batch: Batch, topk: int, device: torch.device) -> Slots:
+    def of(cls, batch: Batch, device: torch.device) -> Slots:
         """The listed tokens of a batch, on its device."""
         import torch
 
@@ -119,7 +126,8 @@ class Slots:
             zip(batch.query_lens, batch.seq_lens, strict=True)
         ):
             for behind in range(query_len - 1, -1, -1):
-                lens.append(min(topk, seq_len - behind if batch.causal else seq_len))
+                seen = seq_len - behind if batch.causal else seq_len
+                lens.append(min(seen, batch.topk or seen))
                 request.append(index)
         counts = torch.tensor(lens)
         starts = torch.tensor(list(accumulate(lens, initial=0)))[:-1]
@@ -135,8 +143,45 @@ class Slots:
             torch.tensor(request)[query].to(device),
         )
 
-    def fill(self, kv: PagedKV, indices: torch.Tensor) -> None:
+    def fill(self, kv: PagedKV, indices: torch.Tensor | None) -> None:
         """Turns listed positions ``[queries, topk]`` into slots of the cache."""
-        at = indices[self._query, self._column].long()
-        page = kv.page_table[self._request, at // self._page_size]
-        self.indices.copy_(page * self._page_size + at % self._page_size)
+        assert indices is not None, "a batch with a topk is run with indices"
+        at = indices[self._query, self._column]
+        self.indices.copy_(find_slots(kv.page_table, self._request, at, self._page_size))
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """All tokens of a batch, one request after another, for kernels over contiguous K and V.
+
+    Attributes:
+        qo_indptr: int32 ``[requests + 1]``, where the queries of each request start.
+        indptr: int32 ``[requests + 1]``, where the tokens of each request start.
+    """
+
+    qo_indptr: torch.Tensor
+    indptr: torch.Tensor
+    _page_size: int
+    _request: torch.Tensor
+    _at: torch.Tensor
+
+    @classmethod
+    def of(cls, batch: Batch, device: torch.device) -> Tokens:
+        """The tokens of a batch, on its device."""
+        import torch
+
+        lens = torch.tensor(batch.seq_lens)
+        request = torch.arange(len(lens)).repeat_interleave(lens)
+        starts = lens.cumsum(0) - lens
+        return cls(
+            offsets(batch.query_lens, device),
+            offsets(batch.seq_lens, device),
+            batch.page_size,
+            request.to(device),
+            (torch.arange(len(request)) - starts[request]).to(device),
+        )
+
+    def gather(self, kv: PagedKV) -> tuple[torch.Tensor, torch.Tensor]:
+        """Copies of K and V: ``[all tokens, num_kv_heads, elements]``."""
+        slots = find_slots(kv.page_table, self._request, self._at, self._page_size)
+        return kv.k_pages.flatten(0, 1)[slots], kv.v_pages.flatten(0, 1)[slots]

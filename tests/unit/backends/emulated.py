@@ -173,3 +173,230 @@ class Decode(Paged):
         assert not a["args"]
         starts = torch.arange(len(self.seq_lens) + 1)
         return self._attend(a["q"], a["paged_kv_cache"], starts, None, causal=False)
+
+
+class Ragged:
+    """``BatchPrefillWithRaggedKVCacheWrapper``."""
+
+    real: Any = None
+
+    def __init__(self, *args: Any, **words: Any) -> None:
+        self.made = bind(self.real.__init__, None, *args, **words)
+        assert self.made["kv_layout"] == "NHD"
+
+    def plan(self, *args: Any, **words: Any) -> None:
+        a = self.planned = bind(self.real.plan, None, *args, **words)
+        for name in ("qo_indptr", "kv_indptr"):
+            check(a[name], INT32, len(a["qo_indptr"]))
+
+    def run(self, *args: Any, **words: Any) -> Any:
+        a, p = bind(self.real.run, None, *args, **words), self.planned
+        q, k, v = a["q"], a["k"], a["v"]
+        assert not a["args"]
+        tokens = int(p["kv_indptr"][-1])
+        check(k, p["kv_data_type"], tokens, p["num_kv_heads"], p["head_dim_qk"])
+        check(v, p["kv_data_type"], tokens, p["num_kv_heads"], p["head_dim_vo"])
+        parts = []
+        for i in range(len(p["qo_indptr"]) - 1):
+            rows = slice(int(p["qo_indptr"][i]), int(p["qo_indptr"][i + 1]))
+            keys = slice(int(p["kv_indptr"][i]), int(p["kv_indptr"][i + 1]))
+            parts.append(
+                attention(
+                    q[rows],
+                    k[keys],
+                    v[keys],
+                    scale=p["sm_scale"],
+                    causal=p["causal"],
+                    window_left=p["window_left"],
+                    soft_cap=p["logits_soft_cap"] or 0.0,
+                )
+            )
+        return torch.cat(parts)
+
+
+class Latents:
+    """``BatchMLAPagedAttentionWrapper``; releases before 0.7 take tensors one by one."""
+
+    real: Any = None
+
+    def __init__(self, *args: Any, **words: Any) -> None:
+        self.made = bind(self.real.__init__, None, *args, **words)
+
+    def plan(self, *args: Any, metadata: Any = None, **words: Any) -> None:
+        a = bind(self.real.plan, None, *args, metadata=metadata, **words)
+        self.planned = a
+        if metadata.qo_indptr is not None:
+            requests = len(metadata.kv_len_arr)
+            check(metadata.kv_len_arr, INT32, requests)
+            check(metadata.qo_indptr, INT32, requests + 1)
+            check(metadata.kv_indptr, INT32, requests + 1)
+            check(metadata.kv_indices, INT32, int(metadata.kv_indptr[-1]))
+            self.lens, self.starts = metadata.kv_len_arr, metadata.qo_indptr
+            self.rows = metadata.kv_indptr
+        else:
+            self.lens, self.starts = metadata.seq_lens, metadata.cum_seq_lens_q
+            assert metadata.block_tables.shape[1] * a["page_size"] % 128 == 0
+
+    def run(self, *args: Any, query: Any = None, kv_cache: Any = None, **words: Any) -> Any:
+        bind(self.real.run, None, *args, query=query, kv_cache=kv_cache, **words)
+        p, m = self.planned, self.planned["metadata"]
+        rank = p["head_dim_ckv"]
+        width = rank + p["head_dim_kpe"]
+        assert query.dtype == p["q_data_type"]
+        assert query.shape == (int(self.starts[-1]), p["num_heads"], width)
+        assert kv_cache.dtype == p["kv_data_type"]
+        assert kv_cache.shape[1:] == (p["page_size"], width)
+        fp8 = kv_cache.dtype == torch.float8_e4m3fn
+        assert (words.get("ckv_scale") == words.get("kpe_scale") == 1.0) is fp8
+        parts = []
+        for i, length in enumerate(self.lens.tolist()):
+            if m.kv_indices is not None:
+                pages = m.kv_indices[int(self.rows[i]) : int(self.rows[i + 1])]
+            else:
+                pages = words["page_table"][i]
+            keys = gather(kv_cache, pages, length)[:, None]
+            q = query[int(self.starts[i]) : int(self.starts[i + 1])]
+            parts.append(
+                attention(q, keys, keys[..., :rank], scale=p["sm_scale"], causal=p["causal"])
+            )
+        return torch.cat(parts)
+
+
+def by_table(
+    q: Any, k_pages: Any, v_pages: Any, table: Any, lens: Any, query_lens: Any, **words: Any
+) -> Any:
+    """Attention of requests one after another, over the pages in the rows of a table."""
+    assert table.dtype == INT32
+    parts, start = [], 0
+    for i, length in enumerate(lens.flatten().tolist()):
+        rows = q[start : start + query_lens[i]]
+        start += query_lens[i]
+        needed = table[i, : -(-length // k_pages.shape[1])]
+        k, v = (gather(pages, needed, length) for pages in (k_pages, v_pages))
+        parts.append(attention(rows, k, v, **words))
+    return torch.cat(parts)
+
+
+def xqa(a: dict[str, Any]) -> Any:
+    """``xqa_batch_decode_with_kv_cache``: one query a request."""
+    assert a["kv_layout"] == "NHD"
+    assert a["q_len_per_req"] == 1
+    k, v = a["kv_cache"]
+    return by_table(
+        a["query"],
+        k,
+        v,
+        a["block_tables"],
+        a["seq_lens"],
+        [1] * len(a["query"]),
+        scale=a["bmm1_scale"] * a["bmm2_scale"],
+        causal=True,
+        window_left=a["window_left"],
+        sinks=a["sinks"],
+    )
+
+
+def cudnn_decode(a: dict[str, Any]) -> Any:
+    """``cudnn_batch_decode_with_kv_cache``: heads before tokens."""
+    return by_table(
+        a["q"],
+        a["k_cache"].transpose(1, 2),
+        a["v_cache"].transpose(1, 2),
+        a["block_tables"],
+        a["actual_seq_lens_kv"],
+        [1] * len(a["q"]),
+        scale=a["scale"],
+        causal=True,
+        window_left=a["window_left"],
+        sinks=a["sinks"],
+    )
+
+
+def cudnn_prefill(a: dict[str, Any]) -> Any:
+    """``cudnn_batch_prefill_with_kv_cache``."""
+    assert a["batch_offsets_units"] == "tokens"
+    query_lens = a["actual_seq_lens_q"].flatten().tolist()
+    assert a["batch_offsets_q"].diff().tolist() == query_lens
+    assert a["max_token_per_sequence"] == max(query_lens)
+    out = by_table(
+        a["q"],
+        a["k_cache"].transpose(1, 2),
+        a["v_cache"].transpose(1, 2),
+        a["block_tables"],
+        a["actual_seq_lens_kv"],
+        query_lens,
+        scale=a["scale"],
+        causal=a["causal"],
+        window_left=-1 if a["window_left"] is None else a["window_left"],
+        sinks=a["sinks"],
+    )
+    return out, None
+
+
+def trtllm(a: dict[str, Any]) -> Any:
+    """``trtllm_batch_context_with_kv_cache`` and ``trtllm_batch_decode_with_kv_cache``."""
+    assert a["kv_layout"] == "NHD"
+    k, v = a["kv_cache"]
+    assert a["query"].dtype == k.dtype
+    starts = a.get("cum_seq_lens_q")
+    query_lens = [1] * len(a["query"]) if starts is None else starts.diff().tolist()
+    return by_table(
+        a["query"],
+        k,
+        v,
+        a["block_tables"],
+        a["seq_lens"],
+        query_lens,
+        scale=a["bmm1_scale"] * a["bmm2_scale"],
+        causal=a.get("causal", True),
+        window_left=a["window_left"],
+        sinks=a["sinks"],
+    ).to(a["out_dtype"])
+
+
+def trtllm_mla(a: dict[str, Any]) -> Any:
+    """``trtllm_batch_decode_with_kv_cache_mla``: a table of pages, or of slots for each query."""
+    q, cache, table, rank = a["query"], a["kv_cache"], a["block_tables"], a["kv_lora_rank"]
+    assert cache.shape[1] == 1
+    assert q.shape[-1] == rank + a["qk_rope_head_dim"]
+    cache = cache.squeeze(1)[:, :, None]
+    scale = a["bmm1_scale"] * a["bmm2_scale"]
+    if not a["sparse_mla_top_k"]:
+        lens = [q.shape[1]] * len(q)
+        out = by_table(
+            q.flatten(0, 1),
+            cache,
+            cache[..., :rank],
+            table,
+            a["seq_lens"],
+            lens,
+            scale=scale,
+            causal=True,
+        )
+        return out.unflatten(0, q.shape[:2])
+    assert table.shape == (len(q), 1, a["sparse_mla_top_k"])
+    slots = cache.flatten(0, 1)
+    parts = []
+    for i in range(len(q)):
+        own = table[i, 0, : int(a["seq_lens"][i])].long()
+        assert (own >= 0).all()
+        keys = slots[own]
+        parts.append(attention(q[i], keys, keys[..., :rank], scale=scale, causal=False))
+    return torch.stack(parts)
+
+
+def deepseek(a: dict[str, Any]) -> Any:
+    """``trtllm_ragged_attention_deepseek``."""
+    starts, rows = a["cum_seq_lens_q"].tolist(), a["cum_seq_lens_kv"].tolist()
+    return torch.cat(
+        [
+            attention(
+                a["query"][starts[i] : starts[i + 1]],
+                a["key"][rows[i] : rows[i + 1]],
+                a["value"][rows[i] : rows[i + 1]],
+                scale=a["bmm1_scale"] * a["bmm2_scale"],
+                causal=a["is_causal"],
+            )
+            for i in range(a["batch_size"])
+        ]
+    )
