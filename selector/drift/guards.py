@@ -91,6 +91,7 @@ def read_guards(
     worlds: Worlds,
     locate: Callable[[World], Sequence[Body]],
     probes: Mapping[str, Probe],
+    given: Mapping[str, Any] | None = None,
 ) -> tuple[Guard, ...]:
     """The guards of a chain of functions, the first one's first.
 
@@ -101,8 +102,9 @@ def read_guards(
         locate: world → the chain there.
         probes: argument of the first function, or ``argument.attribute`` → the values that are
             asked, one argument at a time.
+        given: what all questions take for granted, by the same names.
     """
-    asked = _Asked(worlds, locate, probes)
+    asked = _Asked(worlds, locate, probes, given or {})
     guards: list[Guard] = []
     for number, body in enumerate(asked.chain):
         for event in events(body.function.body):
@@ -121,8 +123,9 @@ class _Asked:
         worlds: Worlds,
         locate: Callable[[World], Sequence[Body]],
         probes: Mapping[str, Probe],
+        given: Mapping[str, Any],
     ) -> None:
-        self.worlds, self.probes, self._locate = worlds, probes, locate
+        self.worlds, self.probes, self._locate, self._given = worlds, probes, locate, given
         self.chain = locate(worlds.first)
         self.reads = reads_of(worlds.first, self.chain)
         self._runs: dict[Any, Run] = {}
@@ -133,7 +136,7 @@ class _Asked:
         if key not in self._runs:
             chain = self.chain if world is self.worlds.first else self._locate(world)
             given = {argument: self.probes[argument].values[at][1](world)} if argument else {}
-            self._runs[key] = run_chain(world, chain, given)
+            self._runs[key] = run_chain(world, chain, {**self._given, **given})
         return self._runs[key]
 
 

@@ -16,7 +16,16 @@ import msgspec
 from selector.drift.sources import Source
 from selector.values import Finding, Severity
 
-__all__ = ["MUTATORS", "Binding", "Guard", "Module", "Modules", "Scope", "read_scope"]
+__all__ = [
+    "MUTATORS",
+    "Binding",
+    "Guard",
+    "Module",
+    "Modules",
+    "Scope",
+    "read_changes",
+    "read_scope",
+]
 
 MODULES = 4_000
 """No more modules than this are read of one source."""
@@ -141,10 +150,15 @@ class Modules:
         self._read[name] = module = self._load(name)
         return module
 
-    def mentioning(self, words: Sequence[str]) -> Iterator[Module]:
-        """The modules whose text holds one of these words; only those are parsed."""
+    def mentioning(self, words: Sequence[str], under: Sequence[str] = ("",)) -> Iterator[Module]:
+        """The modules whose text holds one of these words; only those are parsed.
+
+        ``under``: beginnings of dotted names; other modules are not looked into.
+        """
         sought = re.compile("|".join(re.escape(word) for word in words).encode())
         for name in self.source.names():
+            if not f"{name}.".startswith(tuple(under)):
+                continue
             file = self.source.read(name) if name not in self._read else None
             if file is None or sought.search(file.data):
                 module = self.get(name)
@@ -167,7 +181,7 @@ class Modules:
         try:
             tree = ast.parse(file.data, file.path)
             scope = read_scope(tree.body)
-            changed, stores = _changes(tree)
+            changed, stores = read_changes(tree)
         except SyntaxError as error:
             self._broken(file.path, error.lineno or 1, error.offset or 1, error.msg)
             return None
@@ -285,7 +299,7 @@ def _plays_tricks(statement: ast.stmt) -> bool:
     return bool(names & {"exec", "eval", "vars", "locals", "globals"})
 
 
-def _changes(tree: ast.Module) -> tuple[dict[str, int], dict[str, int]]:
+def read_changes(tree: ast.Module) -> tuple[dict[str, int], dict[str, int]]:
     """The globals that are changed in place, and the attributes of classes that are set."""
     names = {"cls"}
     stores_and_calls: list[ast.AST] = []

@@ -24,7 +24,7 @@ from selector.drift.evaluating import (
 )
 from selector.drift.factories import Product, choices_of, products_of
 from selector.drift.guards import read_guards
-from selector.drift.modules import Binding, Module, Modules, Scope
+from selector.drift.modules import Binding, Module, Modules, Scope, read_changes
 from selector.drift.reading import (
     Answer,
     Attribute,
@@ -51,6 +51,9 @@ _FLAG = re.compile(r"^(--)?[a-z_-]*attention[_-]backend$")
 _LIST = re.compile(r"ATTENTION_BACKENDS?(_CHOICES)?$")
 DEFAULTS = ("sglang.srt.arg_groups.model_override_base.get_default_attn_backend",)
 """Functions that choose where no flag does; the second argument says whether it is for MLA."""
+CHECKS = "sglang.srt.arg_groups.overrides"
+CHECK = "register_post_process"
+"""The decorator of functions that check the server's arguments, a view of which they are given."""
 UTILITIES = "sglang.srt.utils.common"
 CONTEXT = "sglang.srt.runtime_context"
 
@@ -66,6 +69,8 @@ asks besides is supposed to be there, as the device needs it."""
 
 RUNNER = "runner"
 """How the argument of a registered function is told, whatever it is called there."""
+VIEW = "server_args"
+"""How the argument of a check is told."""
 HEAD_SIZES = (32, 64, 72, 80, 96, 112, 128, 160, 192, 256, 512, 576)
 PAGE_SIZES = (1, 16, 32, 64, 128, 256, 512)
 KV_CACHE_DTYPES = {
@@ -75,6 +80,7 @@ KV_CACHE_DTYPES = {
     "fp8_e5m2": "float8_e5m2",
 }
 """As ``--kv-cache-dtype`` spells it → as torch does."""
+FLAG_DTYPES = ("auto", "bf16", "bfloat16", "fp8_e4m3", "fp8_e5m2", "fp4_e2m1", "nvfp4")
 
 VOCABULARY = Vocabulary(
     arguments={
@@ -85,6 +91,8 @@ VOCABULARY = Vocabulary(
         f"{RUNNER}.sliding_window_size": ("sliding_window", 128),
         f"{RUNNER}.model_config.head_dim": ("head_size", None),
         f"{RUNNER}.model_config.is_encoder_decoder": ("attn_type", None),
+        f"{VIEW}.page_size": ("block_size", None),
+        f"{VIEW}.kv_cache_dtype": ("kv_cache_dtype", None),
     },
     foreign=("aiter", "amx", "ascend", "hip", "intel", "musa", "npu", "rocm", "wave", "xpu"),
 )
@@ -115,6 +123,7 @@ PROBES = {
     "model_config.head_dim": _probe(HEAD_SIZES),
     "model_config.is_encoder_decoder": _probe({None: False, "encoder_decoder": True}),
 }
+CHECK_PROBES = {"page_size": _probe(PAGE_SIZES), "kv_cache_dtype": _probe(FLAG_DTYPES)}
 
 
 def _suppose(modules: Modules, capability: str) -> Mapping[str, Callable[[World], Any]]:
@@ -297,7 +306,7 @@ def _read_backend(
     made = products_of(worlds, factory)
     known = [one for one in made if one.cls]
     products = tuple(ProductReading(one.way, _read_product(worlds, one)) for one in known)
-    guards = _guards(worlds, factory, None)
+    guards = [*_checks(worlds, name), *_guards(worlds, factory, None)]
     for one in products:
         guards += [guard for guard in one.cls.guards if guard not in guards]
     problem = "; ".join(_problem(one.doubt) for one in made if one.doubt is not None)
@@ -340,17 +349,47 @@ def _guards(worlds: Worlds, factory: Body, product: Product | None) -> list[Guar
             run[0] = msgspec.structs.replace(first, call=way[0], tests=way[1], certain=way[2])
         return [*product.chain, *run]
 
-    return [_renamed(guard, argument) for guard in read_guards(worlds, chain, probes)]
+    return [_renamed(guard, argument, RUNNER) for guard in read_guards(worlds, chain, probes)]
 
 
-def _renamed(guard: Guard, argument: str) -> Guard:
-    """The same guard, its argument called the runner."""
-    if argument == RUNNER:
+def _checks(worlds: Worlds, name: str) -> Iterator[Guard]:
+    """What checks of the server's arguments refuse because this backend is chosen for decodes."""
+    module = worlds.first.modules.get(CHECKS)
+    for bindings in module.scope.names.values() if module is not None else ():
+        function = bindings[-1].node
+        if module is None or not isinstance(function, ast.FunctionDef):
+            continue
+        named = {node.value for node in ast.walk(function) if isinstance(node, ast.Constant)}
+        if name not in named or CHECK not in map(_last, function.decorator_list):
+            continue
+        body = Body(f"{module.name}.{function.name}", module, function)
+        for view in body.parameters[:1]:
+            probes = {f"{view}.{field}": probe for field, probe in CHECK_PROBES.items()}
+            chain = _alone(body)
+            always = {guard.at for guard in read_guards(worlds, chain, {}, _chosen(view, ""))}
+            for guard in read_guards(worlds, chain, probes, _chosen(view, name)):
+                if guard.at not in always:
+                    yield _renamed(guard, view, VIEW)
+
+
+def _alone(body: Body) -> Callable[[World], list[Body]]:
+    return lambda world: [body]
+
+
+def _chosen(view: str, name: str) -> dict[str, str]:
+    """A backend is chosen for decodes, and prefills have another."""
+    fields = ("attention_backend", "decode_attention_backend")
+    return {f"{view}.prefill_attention_backend": "", **{f"{view}.{one}": name for one in fields}}
+
+
+def _renamed(guard: Guard, argument: str, name: str) -> Guard:
+    """The same guard, its argument called otherwise."""
+    if argument == name:
         return guard
-    names = tuple(re.sub(rf"^{re.escape(argument)}\b", RUNNER, one) for one in guard.arguments)
+    first = re.compile(rf"^{re.escape(argument)}\b")
+    names = tuple(first.sub(name, one) for one in guard.arguments)
     refuses = tuple(
-        msgspec.structs.replace(one, name=re.sub(rf"^{re.escape(argument)}\b", RUNNER, one.name))
-        for one in guard.refuses
+        msgspec.structs.replace(one, name=first.sub(name, one.name)) for one in guard.refuses
     )
     return msgspec.structs.replace(guard, arguments=names, refuses=refuses)
 
@@ -381,7 +420,19 @@ def _read_list(
         binding = home.scope.names.get(original, [binding])[-1]
     place = Place.of(home, binding.node)
     value = ask(world, lambda _: world.global_name(home, original, place))
+    if isinstance(value, Unknown) and not _is_changed(home, original):
+        scope = Scope({original: [binding]})
+        value = ask(world, lambda _: world.bound(scope, original, Frame(home), None))
     return Attribute(name, "list", home.name, position(place), answer_of(value, place))
+
+
+def _is_changed(module: Module, name: str) -> bool:
+    """Whether the module itself changes a list, not only a function for plug-ins to call."""
+    if len(module.scope.names.get(name, ())) != 1:
+        return True
+    outside = [one for one in module.tree.body if not isinstance(one, ast.FunctionDef)]
+    changed = read_changes(ast.Module(outside, []))[0]
+    return name in changed
 
 
 def _flags(tree: ast.Module) -> Iterator[tuple[str, ast.AST, ast.expr]]:
