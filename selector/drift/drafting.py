@@ -69,7 +69,7 @@ def draft_manifest(reading: EngineReading, file: str) -> Draft:
         *_fields(reading),
         Node("", "", (_unread(), *_silent(reading, fields))),
         Node("backends", Rows(entries) if entries else []),
-        Node("", "", tuple(left_out.values())),
+        Node("", "", (*left_out.values(), *_operators(reading))),
     )
     head = (
         f"A draft of what was read of {called(reading)} for {reading.platform}; nothing of it ran.",
@@ -113,13 +113,22 @@ def _unread() -> Todo:
 def _silent(reading: EngineReading, fields: Mapping[str, Field]) -> Iterator[Todo]:
     """Features of which no class says anything: every entry refuses them."""
     said = {name for one in reading.named().values() if one.cls for name in one.cls.attributes}
-    told = {
-        field for field, (name, _) in reading.vocabulary.features.items() if name in said
-    } | set(reading.vocabulary.kinds)
+    told = {field for field, (name, _) in reading.vocabulary.features.items() if name in said} | {
+        "mla",
+        "sparse",
+    }
     silent = [one.name for one in fields.values() if one.role == "feature" and one.name not in told]
     if silent:
         words = f"no class says whether {listed(silent)} are supported, so every entry refuses them"
         yield Todo(NOT_KNOWN, "", "features", words)
+
+
+def _operators(reading: EngineReading) -> Iterator[Todo]:
+    """Functions that declare what they can do; which of them make a backend, no registry says."""
+    if reading.operators:
+        names = listed([one.name for one in reading.operators if one.attention])
+        words = f"write entries for them, and name them under `sources`: {names or 'none'}"
+        yield Todo(LEFT_OUT, "", "operators", words)
 
 
 def _left_out(name: str, backend: Backend, reading: EngineReading) -> Todo | None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from selector.domains import Value
 from selector.drift.against import inherited_words, says
+from selector.drift.drafting_refusals import Refusals, known, read_refusals
 from selector.drift.drafting_sets import (
     ANY,
     Accepted,
@@ -17,9 +17,8 @@ from selector.drift.drafting_sets import (
     read_set,
 )
 from selector.drift.drafting_yaml import Block, Node, Plain, Rows, Text, Todo
-from selector.drift.reading import Attribute, Backend, ClassReading, EngineReading, Guard
+from selector.drift.reading import Attribute, Backend, ClassReading, EngineReading
 from selector.drift.saying import (
-    FUTURE,
     answer_on,
     called,
     listed,
@@ -27,8 +26,6 @@ from selector.drift.saying import (
     on_words,
     place_of,
     source_of,
-    takes,
-    value_of,
     why_open,
 )
 from selector.drift.todo import DENSE_OFF, NOT_DRAFTED, NOT_KNOWN, PROBED, REFUSED_LATER
@@ -66,6 +63,10 @@ class Subject(NamedTuple):
         """What its class states or inherits."""
         return self.cls.attributes.get(name)
 
+    def refusals(self, field: str, capabilities: Sequence[str]) -> Refusals:
+        """What the constructors of its implementation refuse of a field."""
+        return read_refusals(self.backend, self.reading.vocabulary, field, capabilities)
+
     def todo(self, rule: Rule, field: str, words: str) -> Todo:
         """Something left to do in its entry."""
         return Todo(rule, self.name, field, words)
@@ -90,15 +91,6 @@ class _Stated(NamedTuple):
     todos: tuple[Todo, ...] = ()
 
 
-class _Refusals(NamedTuple):
-    """What constructors make of a field: capability → refused, and not known; and whose tests."""
-
-    refused: dict[str, set[Value]]
-    unknown: dict[str, set[Value]]
-    guards: list[Guard]
-    why: list[str]
-
-
 def draft_entry(subject: Subject) -> tuple[Node, ...]:
     """The keys of an entry."""
     mla, sparse = _kind(subject, "mla"), _kind(subject, "sparse")
@@ -115,7 +107,7 @@ def draft_entry(subject: Subject) -> tuple[Node, ...]:
         sparse,
         *dense,
         Node("accepts", Block([platform, *_accepts(stated)])),
-        Node("sources", Block([Node(s.field, Text(s.source)) for s in stated if s.source])),
+        *_sources(stated),
         *_work(subject, mla.value is True, is_sparse),
         *_claimed(stated, claimed_by),
     )
@@ -130,6 +122,11 @@ def _kind(subject: Subject, field: str) -> Node:
     for attribute in (own, impl.attributes.get(name) if impl is not None else None):
         if says(attribute, True) or says(attribute, False):
             return Node(field, says(attribute, True))
+    refusals = subject.refusals(field, subject.reading.capabilities)
+    refused = [*refusals.refused.values()]
+    for value in (True, False):
+        if refused and all((not value) in away and value not in away for away in refused):
+            return Node(field, value)
     why = why_open(own, subject.reading.capabilities) if own is not None else "no class says it"
     return Node(field, False, (subject.todo(NOT_KNOWN, field, why or "it depends on more"),))
 
@@ -178,7 +175,29 @@ def _values(subject: Subject, accepted: Sequence[str]) -> Iterator[_Stated]:
 
             yield _field(subject, field, attribute, accepted, ask)
         elif field.name in unasked:
-            yield _Stated(field.name, ANY)
+            yield _unclaimed(subject, field, accepted)
+
+
+def _unclaimed(subject: Subject, field: Field, accepted: Sequence[str]) -> _Stated:
+    """A field of which the class says nothing: all that its constructor does not refuse."""
+    refusals = subject.refusals(field.name, accepted)
+    todos = [subject.todo(NOT_KNOWN, field.name, why) for why in refusals.why]
+    refused = {one for values in refusals.refused.values() for one in values}
+    if not refused:
+        return _Stated(field.name, ANY, todos=tuple(todos))
+    every = field.names() or tuple(refusals.asked)
+    left: dict[str, Plain] = {
+        one: [value for value in every if value not in away] if away else ANY
+        for one, away in refusals.refused.items()
+    }
+    words = f"{refusals.by} refuses {listed(sorted(refused, key=str))}"
+    if field.names():
+        words += "; if the engine changes the value before, accept it and say so under `coerce`"
+        todos.append(subject.todo(REFUSED_LATER, field.name, words))
+    else:
+        words += f" of {len(refusals.asked)} values asked; say what it takes of all"
+        todos.append(subject.todo(PROBED, field.name, words))
+    return _Stated(field.name, by_capability(left), source=refusals.by, todos=tuple(todos))
 
 
 def _features(subject: Subject, accepted: Sequence[str]) -> Iterator[_Stated]:
@@ -210,7 +229,7 @@ def _field(
     ask: Callable[[str], Accepted],
 ) -> _Stated:
     """What works of what a class claims, architecture by architecture."""
-    refusals = _refusals(subject, field.name, accepted)
+    refusals = subject.refusals(field.name, accepted)
     claims = {one: ask(one) for one in accepted}
     truths = {
         one: claim.without(field, refusals.refused.get(one, ())) for one, claim in claims.items()
@@ -220,11 +239,8 @@ def _field(
     listing = subject.attribute(subject.reading.vocabulary.lists.get(field.name, ""))
     by_list = listing is not None and any(said.by_list for said in claims.values())
     claimed_by = source_of(listing if by_list and listing is not None else attribute)
-    guards = ", ".join(
-        dict.fromkeys(f"{name_of(one.by)}.__init__ ({place_of(one.at)})" for one in refusals.guards)
-    )
     differs = truth != claim
-    todos = tuple(_todos(subject, field, attribute, claims, truths, refusals, guards))
+    todos = tuple(_todos(subject, field, attribute, claims, truths, refusals))
     is_off = field.role == "feature" and not differs and not any(
         said.values for said in claims.values()
     )  # fmt: skip
@@ -232,7 +248,7 @@ def _field(
         field.name,
         None if is_off else truth,
         claim if differs else None,
-        "" if is_off else guards if differs else claimed_by,
+        "" if is_off else refusals.by if differs else claimed_by,
         claimed_by,
         todos,
     )
@@ -244,8 +260,7 @@ def _todos(
     attribute: Attribute,
     claims: Mapping[str, Accepted],
     truths: Mapping[str, Accepted],
-    refusals: _Refusals,
-    guards: str,
+    refusals: Refusals,
 ) -> Iterator[Todo]:
     where = [one for one, said in claims.items() if said.unknown]
     if where:
@@ -266,8 +281,9 @@ def _todos(
     if where := [one for one, values in lost.items() if values]:
         values = [*dict.fromkeys(one for values in lost.values() for one in values)]
         words = (
-            f"the class claims {listed(values)}, and {guards} raises {on_words(_known(where))}; "
-            "if the engine changes the value before, accept it and say so under `coerce`"
+            f"the class claims {listed(values)}, and {refusals.by} raises "
+            f"{on_words(known(where))}; if the engine changes the value before, accept it and say "
+            "so under `coerce`"
         )
         yield subject.todo(REFUSED_LATER, field.name, words)
     for why in refusals.why:
@@ -279,41 +295,8 @@ def _unknown(
 ) -> Todo:
     what = f"{listed(values)} is" if field in subject.reading.vocabulary.values else "it is"
     why = why_open(attribute, where) or f"{source_of(attribute)} says no yes or no"
-    words = f"whether {what} accepted is not known {on_words(_known(where))}: {why}"
+    words = f"whether {what} accepted is not known {on_words(known(where))}: {why}"
     return subject.todo(NOT_KNOWN, field, words)
-
-
-def _known(capabilities: Sequence[str]) -> list[str]:
-    return [one for one in capabilities if one != FUTURE] or [*capabilities]
-
-
-def _refusals(subject: Subject, field: str, accepted: Sequence[str]) -> _Refusals:
-    """What the constructors of the implementation certainly refuse of a field."""
-    found = _Refusals(defaultdict(set), defaultdict(set), [], [])
-    impl = subject.backend.impl
-    for guard in impl.guards if impl is not None else ():
-        for refused in guard.refuses:
-            about, stands_for = subject.reading.vocabulary.arguments.get(refused.name, ("", None))
-            if about != field:
-                continue
-            open_: list[str] = []
-            for capability in accepted:
-                answer = answer_on(refused, capability)
-                for raw in refused.asked:
-                    value = value_of(raw) if stands_for is None else stands_for
-                    if raw is None or (said := takes(answer, raw)) is False:
-                        continue
-                    (found.refused if said else found.unknown)[capability].add(value)
-                    if said and guard not in found.guards:
-                        found.guards.append(guard)
-                    if said is None and capability not in open_:
-                        open_.append(capability)
-            if open_:
-                found.why.append(
-                    f"whether {name_of(guard.by)}.__init__ ({place_of(guard.at)}) refuses some "
-                    f"{on_words(_known(open_))} is not known: {why_open(refused, open_)}"
-                )
-    return found
 
 
 def _accepts(stated: Sequence[_Stated]) -> Iterator[Node]:
@@ -322,6 +305,12 @@ def _accepts(stated: Sequence[_Stated]) -> Iterator[Node]:
             yield Node(one.field, one.truth, one.todos)
         elif one.todos:
             yield Node("", "", one.todos)
+
+
+def _sources(stated: Sequence[_Stated]) -> Iterator[Node]:
+    sources = [Node(one.field, Text(one.source)) for one in stated if one.source]
+    if sources:
+        yield Node("sources", Block(sources))
 
 
 def _dense_prefill(subject: Subject, mla: bool) -> tuple[tuple[Node, ...], str]:

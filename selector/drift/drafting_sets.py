@@ -47,7 +47,7 @@ class Accepted(NamedTuple):
         kept = tuple(one for one in self.values if one not in away)
         if field.role == "feature":
             return self._replace(allow=_off(field), values=kept)
-        if isinstance(self.allow, list):
+        if isinstance(self.allow, list) and not any(isinstance(one, dict) for one in self.allow):
             allow = [one for one in self.allow if one not in away]
             return self._replace(allow=allow, values=kept)
         whole = self.whole and set(self.values) >= set(field.names())
