@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from enum import Enum
 from typing import Any
 
 from selector.drift.guards import CAPABILITY as ARCHITECTURES
-from selector.drift.reading import Answer, Attribute, EngineReading, Guard
-from selector.drift.rules import REFUSED, UNDECIDED
+from selector.drift.reading import Answer, Attribute, ClassReading, EngineReading, Guard
+from selector.drift.rules import LOOSER, REFUSED, UNDECIDED
 from selector.drift.saying import (
     FUTURE,
     Machine,
@@ -20,6 +21,7 @@ from selector.drift.saying import (
     name_of,
     on_words,
     place_of,
+    source_of,
     stated_at,
     takes,
     value_of,
@@ -30,6 +32,9 @@ from selector.values import Finding, Severity
 from selector.words import listed_and
 
 __all__ = ["compare_constructors"]
+
+_NAMES = re.compile(r"[\w.]+ (?:not in|!=) |not \([\w.]+ (?:in|==) ")
+"""A test that names the values which are taken; others say which are not, and may say too few."""
 
 
 def compare_constructors(
@@ -49,12 +54,50 @@ def compare_constructors(
     }
     for pair in pairs:
         here = {one: on for one, on in machines.items() if on.runs(pair.entry) is not False}
+        yield from _looser(pair, here)
         for guard in pair.backend.impl.guards if pair.backend.impl is not None and here else ():
             found = [*_guarded(pair, guard, here)]
             open_ = [one for one in found if one.code == UNDECIDED.code]
             yield from (one for one in found if one.code != UNDECIDED.code)
             names = [*dict.fromkeys(one.partition(".")[0] for one in guard.arguments)]
             yield from _together(pair, guard, names, open_) if len(names) > 1 else open_
+
+
+def _looser(pair: Pair, machines: dict[str, Machine]) -> Iterator[Finding]:
+    """Values that the class refuses, and the constructor names among those that it takes."""
+    cls, impl, words = pair.backend.cls, pair.backend.impl, pair.vocabulary
+    if cls is None or impl is None or not machines:
+        return
+    for guard in impl.guards:
+        for one in guard.refuses if len(guard.tests) == 1 else ():
+            field, stands_for = words.arguments.get(one.name, ("", None))
+            said = cls.attributes.get(words.values.get(field, ""))
+            if said is None or stands_for is not None or not _NAMES.match(guard.tests[0]):
+                continue
+            values = [
+                value_of(raw)
+                for raw in one.asked
+                if raw is not None
+                and raw in said.asked
+                and all(takes(answer_on(said, c), raw) is False for c in machines)
+                and all(_lets_through(impl, one.name, raw, c) for c in machines)
+            ]
+            if values:
+                text = f"{_constructor(guard)} takes {listed(values)}"
+                text += f" ({guard.tests[0]}), and {source_of(said)} refuses"
+                them = "them" if len(values) > 1 else "it"
+                at = stated_at(pair.entry, field)
+                yield LOOSER.finding(at, f"{pair.entry.name} {field}: {text} {them}")
+
+
+def _lets_through(impl: ClassReading, argument: str, raw: Any, capability: str) -> bool:
+    """Whether no guard of a constructor refuses a value, or may refuse it."""
+    return all(
+        takes(answer_on(one, capability), raw) is False
+        for guard in impl.guards
+        for one in guard.refuses
+        if one.name == argument
+    )
 
 
 def _guarded(pair: Pair, guard: Guard, machines: dict[str, Machine]) -> Iterator[Finding]:

@@ -11,10 +11,12 @@ __all__ = [
     "DENSE",
     "GONE",
     "INHERITED",
+    "LOOSER",
     "OPEN_ENDED",
     "REFUSED",
     "RULES",
     "UNDECIDED",
+    "UNEVEN",
     "UNLISTED",
     "WIDENED",
 ]
@@ -118,6 +120,18 @@ WIDENED = Rule(
     "class Other(Parent):\n    supports_sink = True   # Parent: False",
     "verified_on: [12.0-2026-11-30-other]",
 )
+LOOSER = Rule(
+    "DRF010",
+    "looser-constructor",
+    Severity.WARNING,
+    "The backend's class refuses a value on every architecture, and the constructor of its "
+    "implementation, which names the values that it takes, takes it.",
+    "One of the two is wrong. Whoever makes the implementation without asking the backend gets "
+    "wrong results and no error: cross attention through ROCm's AITER implementation (vLLM pull "
+    "request 39119).",
+    'if attn_type not in ("decoder", "encoder_decoder"): raise ...   # the class: decoder only',
+    'if attn_type != "decoder": raise ...',
+)
 
 _READING = (
     (
@@ -179,12 +193,25 @@ _READING = (
     ),
 )
 """What is told while reading a source: code, name, what, why, an example, and how it should be."""
+UNEVEN = Rule(
+    "DRF108",
+    "uneven-registry",
+    Severity.WARNING,
+    "The names that the engine's flags take and those that its registry has are not the same, or a "
+    "registration is not read. A note where a listed name has nothing registered: the engine may "
+    "replace the name before it looks it up.",
+    "A name that no flag takes cannot be chosen; one that nothing is registered for may fail when "
+    "the engine starts.",
+    'CHOICES = ["triton"]   # and @register_attention_backend("flash")',
+    'CHOICES = ["triton", "flash"]',
+)
 
 RULES = (
-    *(CLAIM, DENSE, UNLISTED, GONE, OPEN_ENDED, REFUSED, UNDECIDED, INHERITED, WIDENED),
+    *(CLAIM, DENSE, UNLISTED, GONE, OPEN_ENDED, REFUSED, UNDECIDED, INHERITED, WIDENED, LOOSER),
     *(
         Rule(code, name, Severity.ERROR, what, why, bad, good)
         for code, name, what, why, bad, good in _READING
     ),
     *TODOS,
+    UNEVEN,
 )
