@@ -2,12 +2,13 @@
 
 Each group of a grid draws ``count`` shapes: lengths and numbers of requests log-uniformly between
 two bounds, the rest uniformly from lists. A shape beyond the bounds on tokens, cache and work is
-drawn again. Every second shape of a group is held out from tuning. The same seed gives the same
-shapes everywhere.
+drawn again. Of the shapes of a group that have the same heads, every second one is held out from
+tuning. The same seed gives the same shapes everywhere.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import groupby, zip_longest
 from pathlib import Path
@@ -80,16 +81,19 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             UnreadableGridError: the bounds leave too little to draw.
         """
         draw = Random(f"{seed}/{self.name}/{self.phase}")
-        for index in range(self.count):
+        alike: Counter[tuple[int, int]] = Counter()
+        for _ in range(self.count):
             for _ in range(_MOST_DRAWS):
-                shape = self._draw(draw, held_out=index % 2 == 1)
+                shape = self._draw(draw)
                 if self._is_within(shape):
-                    yield shape
+                    heads = shape.num_heads, shape.num_kv_heads
+                    alike[heads] += 1
+                    yield msgspec.structs.replace(shape, held_out=alike[heads] % 2 == 0)
                     break
             else:
                 raise UnreadableGridError(f"group {self.name}: its bounds leave nothing to draw")
 
-    def _draw(self, draw: Random, held_out: bool) -> Shape:
+    def _draw(self, draw: Random) -> Shape:
         heads, kv_heads = _pick(draw, self.heads)
         mla = _pick(draw, self.mla) if self.mla else None
         if mla is not None:
@@ -115,7 +119,6 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             page_size=_pick(draw, self.page_size),
             dtype=_pick(draw, self.dtype),
             mla=mla,
-            held_out=held_out,
         )
 
     def _is_within(self, shape: Shape) -> bool:

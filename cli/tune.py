@@ -79,14 +79,15 @@ def tune(
     phases = [p for p in Phase if p in there] if phase is None else [Phase(phase.value)]
     if paged_only is None:
         paged_only = any(runner.reads_pages for runner in timed.runners.values())
+    aims = Aims(rules=rules)
     timings = [timings_of(timed, one, paged_only, others) for one in phases]
-    tuned = [tuned_from(timed, one, Aims(rules=rules), before) for one in timings]
+    tuned = [tuned_from(timed, one, aims, before) for one in timings]
     if form is TuneFormat.YAML:
         typer.echo(priorities_text(timed, tuned), nl=False)
         return
     after = _with_lists(manifest, overlay or (), timed, tuned)
     answers = [
-        (one, lists, compare(timed, one, before, after))
+        (one, lists, compare(timed, one, before, after, aims))
         for one, lists in zip(timings, tuned, strict=True)
     ]
     if form is TuneFormat.JSON:

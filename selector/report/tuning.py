@@ -22,6 +22,7 @@ _NAMES = {
     "tuned": "tuned",
     "manifest": "the manifest as it is",
     "library": "the library's own default",
+    "beyond": "tuned, if rules saw how many requests there are",
 }
 
 

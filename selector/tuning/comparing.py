@@ -9,9 +9,10 @@ import msgspec
 from selector.binding import Selector
 from selector.errors import AttnselError
 from selector.tuning.policy import Tuned, tune
-from selector.tuning.regret import Choose, Regret, chosen_by, first_of, regret_of, within
+from selector.tuning.regret import Choose, Regret, by_rules, chosen_by, first_of, regret_of, within
 from selector.tuning.results import Measured, Results
-from selector.tuning.search import Aims
+from selector.tuning.rules import REQUESTS
+from selector.tuning.search import Aims, find_rules
 from selector.values import Phase
 
 __all__ = ["Compared", "NothingToTuneError", "PhaseTimings", "compare", "timings_of", "tuned_from"]
@@ -45,7 +46,8 @@ class Compared(msgspec.Struct, frozen=True):
     """One way to choose, and its regret.
 
     Attributes:
-        name: ``tuned``, ``manifest``, ``library``, or a candidate that is always chosen.
+        name: ``tuned``, ``manifest``, ``library``, ``beyond`` (rules that also see how many
+            requests run together, which no manifest's do), or a candidate that is always chosen.
         seen: over the shapes that were tuned on.
         held_out: over those that were not.
     """
@@ -106,7 +108,7 @@ def tuned_from(results: Results, timings: PhaseTimings, aims: Aims, selector: Se
 
 
 def compare(
-    results: Results, timings: PhaseTimings, before: Selector, after: Selector
+    results: Results, timings: PhaseTimings, before: Selector, after: Selector, aims: Aims
 ) -> tuple[Compared, ...]:
     """The regret of every way to choose.
 
@@ -115,6 +117,7 @@ def compare(
         timings: of one phase.
         before: the manifest as it is.
         after: the same with the tuned lists; both are asked for every shape.
+        aims: how long a list may be, and what it is worth.
     """
     ways: dict[str, Choose] = {
         "tuned": chosen_by(after, results),
@@ -123,6 +126,8 @@ def compare(
     default = results.defaults.get(timings.phase, ())
     if default:
         ways["library"] = first_of(default)
+    beyond = msgspec.structs.replace(aims, fields=(*aims.fields, REQUESTS))
+    ways["beyond"] = by_rules(find_rules(timings.seen, beyond))
     ways |= {f"always {name}": first_of((name,)) for name in timings.candidates}
     return _compared(ways, timings.seen, timings.held_out)
 

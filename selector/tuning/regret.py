@@ -13,9 +13,10 @@ import msgspec
 
 from selector.binding import Selector
 from selector.tuning.results import Measured, Results, Shape
+from selector.tuning.rules import Rule, values_of
 from selector.values import Phase
 
-__all__ = ["Regret", "chosen_by", "first_of", "regret_of", "within"]
+__all__ = ["Regret", "by_rules", "chosen_by", "first_of", "regret_of", "within"]
 
 Choose = Callable[[Measured], str | None]
 """What is chosen for a shape; ``None``: nothing."""
@@ -62,6 +63,17 @@ def first_of(order: Sequence[str]) -> Choose:
 
     def choose(one: Measured) -> str | None:
         return next((name for name in order if name in one.times), None)
+
+    return choose
+
+
+def by_rules(rules: Sequence[Rule]) -> Choose:
+    """The first that has a time in the order of the first rule that holds."""
+
+    def choose(one: Measured) -> str | None:
+        values = values_of(one.shape)
+        orders = (rule.order for rule in rules if rule.holds(values))
+        return first_of(next(orders, ()))(one)
 
     return choose
 

@@ -17,12 +17,12 @@ from statistics import fmean, stdev
 import msgspec
 
 from selector.tuning.results import Measured
-from selector.tuning.rules import Condition, Rule, conditions_over, values_of
+from selector.tuning.rules import FIELDS, Condition, Rule, conditions_over, values_of
 
 __all__ = ["Aims", "find_rules"]
 
-PRICES = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016)
-"""Mean costs that a rule may have to save for each of its tests."""
+PRICES = (0.001, 0.002, 0.004, 0.008, 0.016)
+"""Mean costs that a rule may have to save for each of its bounds; one that is not round is two."""
 
 _PARTS = 5
 _CHUNK = 8
@@ -39,12 +39,14 @@ class Aims(msgspec.Struct, frozen=True):
         worst: regret beyond which a choice costs more.
         weight: how much more, per unit of its logarithm.
         shapes: the fewest shapes a rule is about.
+        fields: what a rule may test.
     """
 
     rules: int = 12
     worst: float = 1.1
     weight: float = 4.0
     shapes: int = 3
+    fields: tuple[str, ...] = FIELDS
 
 
 def find_rules(measured: Sequence[Measured], aims: Aims) -> tuple[Rule, ...]:
@@ -109,10 +111,12 @@ class _Search:
     """A list of rules that grows; the candidate for all others stands apart."""
 
     def __init__(self, measured: Sequence[Measured], aims: Aims, price: float) -> None:
-        self.measured, self.aims, self.price = measured, aims, price
+        self.measured, self.aims = measured, aims
         self.count = len(measured)
         self.all = (1 << self.count) - 1
-        self.conditions = conditions_over([values_of(one.shape) for one in measured])
+        self.conditions = conditions_over([values_of(one.shape) for one in measured], aims.fields)
+        self.unit = price * len(measured)
+        self.prices = {bits: self.unit * _bounds(when) for bits, when in self.conditions.items()}
         names = sorted({name for one in measured for name in one.times})
         self.orders = self._orders(names)
         self.costs = {
@@ -160,7 +164,7 @@ class _Search:
 
     def _value(self) -> float:
         """What the list costs over all shapes, its own price included."""
-        price = fsum(self._price(self.conditions[rule.bits]) for rule in self.list)
+        price = fsum(self.prices[rule.bits] for rule in self.list)
         return round(fsum(self._chosen_costs(self.list)) + price, 9)
 
     def _value_with(self, last: str) -> float:
@@ -177,19 +181,19 @@ class _Search:
         without = self._chosen_costs(rest)
         best: tuple[float, _Picked | None] = (0.0, None)
         for name, costs in self.costs.items():
-            tables = _tables([a - b for a, b in zip(without, costs, strict=True)])
-            for bits, condition in self.conditions.items():
+            gains = [a - b for a, b in zip(without, costs, strict=True)]
+            most = fsum(gain for i, gain in enumerate(gains) if gain > 0 and active >> i & 1)
+            if most - self.unit <= best[0]:
+                continue
+            tables = _tables(gains)
+            for bits, price in self.prices.items():
                 about = bits & active
                 if about.bit_count() < self.aims.shapes:
                     continue
-                saved = _sum_of(tables, about) - self._price(condition)
+                saved = _sum_of(tables, about) - price
                 if saved > best[0] + 1e-9:
                     best = saved, _Picked(bits, name)
         return best
-
-    def _price(self, condition: Condition) -> float:
-        tests = sum((t.least is not None) + (t.most is not None) for t in condition)
-        return self.price * self.count * tests
 
     def _chosen_costs(self, rules: Sequence[_Picked]) -> list[float]:
         """What each shape costs under some rules and the last one."""
@@ -223,6 +227,12 @@ class _Search:
             *(Rule(self.conditions[one.bits], self.orders[one.first]) for one in self.list),
             Rule((), self.orders[self.last]),
         )
+
+
+def _bounds(condition: Condition) -> int:
+    """How many bounds a condition has; those that are not round count twice."""
+    bounds = sum((test.least is not None) + (test.most is not None) for test in condition)
+    return bounds + sum(not test.is_round for test in condition)
 
 
 _Tables = list[list[float]]
