@@ -37,7 +37,7 @@ from selector.drift.reading import (
 from selector.drift.reading import Product as ProductReading
 from selector.drift.terms import ClassTerm, External, FunctionTerm, Instance, Place, Unknown
 from selector.drift.world import UNBOUND, Frame, World, absolute
-from selector.values import Finding, Severity
+from selector.values import Finding, Position, Severity
 
 __all__ = ["READER", "Sglang"]
 
@@ -64,8 +64,8 @@ ELSEWHERE = (
 """What a machine with a CUDA device answers no to."""
 HERE = ("is_cuda", "is_cuda_alike")
 MAJORS = "device_capability_majors"
-"""The keyword with which a probe is made for major compute capabilities; the CUDA version that it
-asks besides is supposed to be there, as the device needs it."""
+"""The keyword with which a probe is made for major compute capabilities. The CUDA version that it
+asks besides is supposed to be there."""
 
 RUNNER = "runner"
 """How the argument of a registered function is told, whatever it is called there."""
@@ -238,12 +238,13 @@ def _read_registry(
         if name not in found:
             why = f"is listed in {CHOICES}, and no function is registered for it"
             found[name] = Backend(name, _place_in(listed, modules, name), "", problem=why)
-            _tell(modules, found[name].at, f"lists {name}, and no function is registered for it")
+            words = f"{CHOICES} lists {name}, and no function is registered for it"
+            _tell(modules, found[name].at, words, Severity.NOTE)
     return tuple(found.values())
 
 
-def _tell(modules: Modules, at: Any, why: str) -> None:
-    modules.findings.append(Finding(at.file, at.line, at.column, "DRF108", Severity.WARNING, why))
+def _tell(modules: Modules, at: Position, why: str, severity: Severity = Severity.WARNING) -> None:
+    modules.findings.append(Finding(at.file, at.line, at.column, "DRF108", severity, why))
 
 
 def _place_in(listed: Attribute, modules: Modules, name: str) -> Any:
