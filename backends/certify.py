@@ -17,12 +17,12 @@ from typing import NamedTuple
 
 import msgspec
 
+from backends.building import build_kernels, find_kernels
 from backends.cases import Case, Untested, find_cases
 from backends.certificate import Certificate
-from backends.contract import Batch
-from backends.judging import CaseResult, failed, run_case
+from backends.judging import CaseResult, failed, refusal, run_case
 from backends.registry import ADAPTERS, MissingAdapterError, load_adapter
-from backends.workers import Build, Built, Job, Loss, Run, Workers
+from backends.workers import Built, Job, Loss, Run, Workers
 from selector.evidence import entry_digest
 from selector.manifest import Manifest
 from selector.values import Device, Facts
@@ -216,21 +216,21 @@ def _run(
         return []
 
     def hear(job: Job, became: CaseResult | Built | Loss) -> None:
-        if isinstance(became, CaseResult):
+        if isinstance(job, Run) and isinstance(became, CaseResult):
             keep(became)
         elif isinstance(job, Run):
             keep(failed(job.case, str(became)))
-        elif isinstance(became, Loss):
-            on_note(f"building stopped, so modules are built on first use: {became}")
-        else:
-            for path, why in became.failed.items():
-                on_note(f"building for {path} failed: {why}")
 
-    if cases:
-        batches: dict[str, dict[Batch, None]] = {}
-        for job in cases:
-            batches.setdefault(job.adapter, {})[job.case.batch] = None
-        build = Build({path: tuple(each) for path, each in batches.items()}, cases[0].device)
-        workers.answer([build], limits.build_s, hear, until)
-    left = workers.answer(cases, limits.case_s, hear, until)
+    needed = find_kernels(cases)
+    refused, unbuilt = build_kernels(needed, workers, limits.build_s, until, on_note)
+    asked = []
+    for job in cases:
+        why = refused.get(needed[job]) if job in needed else None
+        if why is None:
+            asked.append(job)
+        else:
+            keep(refusal(job.case, why))
+    # what may be cut off, or must still be built, comes last
+    asked.sort(key=lambda job: (needed.get(job) in unbuilt, not job.case.accepts))
+    left = workers.answer(asked, limits.case_s, hear, until)
     return [job for job in left if isinstance(job, Run)]

@@ -28,6 +28,7 @@ __all__ = [
     "PagedKV",
     "Plan",
     "RefusedError",
+    "UncompilableError",
     "relative_error",
     "torch_dtype",
 ]
@@ -40,6 +41,10 @@ class RefusedError(AttnselError, RuntimeError):
     """A kernel, or the library around it, will not run this batch. One line says why."""
 
     code = "REFUSED"
+
+
+class UncompilableError(RefusedError):
+    """A kernel does not compile, whatever else is asked of it."""
 
 
 class MlaShape(msgspec.Struct, frozen=True):

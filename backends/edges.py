@@ -76,7 +76,14 @@ CUDA = Reach(
             "seq_len": 131072,
         }
     ),
-    rungs=MappingProxyType({**dict.fromkeys(_COMPILED, FEW), "query_len": LONG, "seq_len": LONG}),
+    rungs=MappingProxyType(
+        {
+            **dict.fromkeys(_COMPILED, FEW),
+            "v_head_size": (128,),
+            "query_len": LONG,
+            "seq_len": LONG,
+        }
+    ),
     outer=frozenset(_COMPILED),
 )
 
@@ -97,8 +104,11 @@ def edges(
     beside |= {s.last_to(s.high - 1) for s in inside.spans if s.high is not None}
     members = {n for n in (*ends, *beside, *rungs) if n is not None and inside.admits(n)}
     strangers = {n for n in rungs if outside.admits(n)}
-    for end in {min(ends), max(ends)} if outer and ends else ends:
-        strangers.update(near(outside, end))
+    if outer and ends:
+        strangers.update(n for n in near(outside, min(ends)) if n < min(ends))
+        strangers.update(n for n in near(outside, max(ends)) if n > max(ends))
+    else:
+        strangers.update(n for end in ends for n in near(outside, end))
     return [*sorted(members), *names(inside)], [*sorted(strangers), *names(outside)]
 
 

@@ -41,7 +41,7 @@ from backends.contract import Adapter, RefusedError, relative_error
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["WRONG_CLAIMS", "CaseResult", "Judgement", "failed", "run_case"]
+__all__ = ["WRONG_CLAIMS", "CaseResult", "Judgement", "failed", "refusal", "run_case"]
 
 
 class Judgement(StrEnum):
@@ -97,8 +97,7 @@ def run_case(adapter: Adapter, case: Case, device: str = "cpu", seed: int = 0) -
         out = _run(adapter, case, device, seed)
         expected = _expect(case, device, seed)
     except RefusedError as error:
-        kind = Judgement.OVER_CLAIM if case.accepts else Judgement.CONFIRMED
-        return CaseResult(case, kind, message=_one_line(error))
+        return refusal(case, _one_line(error))
     except (MemoryError, torch.OutOfMemoryError) as error:
         return CaseResult(case, Judgement.UNJUDGED, message=_named(error))
     except _NoReferenceError as error:
@@ -115,6 +114,12 @@ def run_case(adapter: Adapter, case: Case, device: str = "cpu", seed: int = 0) -
     if not isfinite(off):
         return CaseResult(case, kind, None, tolerance, "the output is not finite, or misshapen")
     return CaseResult(case, kind, off, tolerance)
+
+
+def refusal(case: Case, message: str) -> CaseResult:
+    """The result of a case that the library refuses."""
+    kind = Judgement.OVER_CLAIM if case.accepts else Judgement.CONFIRMED
+    return CaseResult(case, kind, message=message)
 
 
 def failed(case: Case, message: str) -> CaseResult:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 
 import msgspec
 
+from backends.contract import RefusedError, UncompilableError
 from backends.judging import CaseResult, run_case
 from backends.registry import load_adapter
 from backends.workers import Answer, Build, Built, Job, Run
@@ -50,18 +50,18 @@ def _run(job: Run) -> CaseResult:
 
 
 def _build(job: Build) -> Built:
-    """Builds for all adapters at once: compilers, not Python, are what takes time."""
-    failed = {}
-    with ThreadPoolExecutor(max(1, len(job.batches))) as threads:
-        building = {
-            path: threads.submit(load_adapter(path).prepare, batches, job.device)
-            for path, batches in job.batches.items()
-        }
-        for path, built in building.items():
-            error = built.exception()
-            if error is not None:
-                failed[path] = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
-    return Built(failed)
+    adapter = load_adapter(job.adapter)
+    try:
+        adapter.prepare(job.batches, job.device)
+        for batch in job.batches:
+            adapter.plan(batch, job.device)  # says again what a compiler said
+    except UncompilableError as error:
+        return Built(refused=str(error))
+    except RefusedError:
+        return Built()  # whoever runs such a batch will hear why
+    except Exception as error:  # what it is will be seen again where it is judged
+        return Built(failed=f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}")
+    return Built()
 
 
 def _touch(device: str) -> None:

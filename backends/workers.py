@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import IO
@@ -43,16 +43,23 @@ class Run(msgspec.Struct, frozen=True, tag=True):
 
 
 class Build(msgspec.Struct, frozen=True, tag=True):
-    """Build what the batches of each adapter need, side by side."""
+    """Build what some batches need."""
 
-    batches: dict[str, tuple[Batch, ...]]
+    adapter: str
+    batches: tuple[Batch, ...]
     device: str
 
 
 class Built(msgspec.Struct, frozen=True):
-    """How building went: adapter → what went wrong."""
+    """How building went.
 
-    failed: dict[str, str]
+    Attributes:
+        refused: the compiler's refusal, which holds for whatever needs this kernel.
+        failed: what else went wrong.
+    """
+
+    refused: str = ""
+    failed: str = ""
 
 
 Job = Run | Build
@@ -139,13 +146,15 @@ class Workers:
         running: list[_Worker] = []
         left: list[Job] = []
         threads = max(1, (os.cpu_count() or 1) // self.count)
+        extra = {"OMP_NUM_THREADS": str(threads), "MAX_JOBS": str(threads)}
+        env = {**extra, **os.environ}  # what somebody has set stands
         try:
             while waiting or any(worker.job for worker in running):
                 if until is not None and time.monotonic() >= until:
                     break
                 idle = sum(worker.job is None for worker in running)
                 for _ in range(min(self.count - len(running), len(waiting) - idle)):
-                    running.append(_Worker(self.command, self.device, threads))
+                    running.append(_Worker(self.command, self.device, env))
                 for worker in running:
                     if waiting and worker.ready and worker.job is None:
                         worker.take(waiting.popleft(), limit_s)
@@ -171,7 +180,7 @@ class Workers:
 class _Worker:
     """One process."""
 
-    def __init__(self, command: Sequence[str], device: str, threads: int) -> None:
+    def __init__(self, command: Sequence[str], device: str, env: Mapping[str, str]) -> None:
         mine, its = socket.socketpair()
         self.said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed by end)
         with its:
@@ -182,7 +191,7 @@ class _Worker:
                 stderr=subprocess.STDOUT,
                 pass_fds=[its.fileno()],
                 start_new_session=True,  # so that its compilers can be ended with it
-                env={**os.environ, "OMP_NUM_THREADS": str(threads)},
+                env=env,
             )
         self.line = Connection(mine.detach())
         self.ready, self.fit = False, True

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from backends.contract import Batch, RefusedError
+from backends.contract import Batch, RefusedError, UncompilableError
 
 if TYPE_CHECKING:
     import torch
@@ -103,10 +103,10 @@ def recall(who: str, kernel: Batch) -> None:
     """Repeats what a compiler said to a kernel before: asking it costs as long as a build.
 
     Raises:
-        RefusedError: the kernel does not compile.
+        UncompilableError: the kernel does not compile.
     """
     if (who, kernel) in _uncompilable:
-        raise RefusedError(_uncompilable[who, kernel])
+        raise UncompilableError(_uncompilable[who, kernel])
 
 
 @contextmanager
@@ -131,7 +131,7 @@ def asking(who: str, kernel: Batch) -> Iterator[None]:
         said = str(error)
         if "Ninja build failed" in said and not _STARVED.search(said):
             _uncompilable[who, kernel] = f"{who}: does not compile: {_compiler_words(said)}"
-            raise RefusedError(_uncompilable[who, kernel]) from error
+            raise UncompilableError(_uncompilable[who, kernel]) from error
         if _FAULT.search(said) or not _REFUSAL.search(said):
             raise
         raise RefusedError(f"{who}: {_words(error)}") from error

@@ -1,0 +1,99 @@
+"""Which kernels cases need, and building them before the first case, each in a process's care.
+
+Adapters whose kernels are compiled on first use say which batches share one
+(``adapter.kernel(batch)``, the smallest batch for which the same kernel is compiled). Each kernel
+is built once, those first that accepted cases need and those that many need; what a compiler
+refuses is refused for every case that needs it, without asking again.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from backends.contract import Batch
+from backends.judging import CaseResult
+from backends.registry import load_adapter
+from backends.workers import Build, Built, Job, Loss, Run, Workers
+from selector.errors import AttnselError
+
+__all__ = ["build_kernels", "find_kernels"]
+
+Kernel = tuple[str, Batch]
+"""An adapter's path, and the smallest batch that needs what is compiled."""
+
+_SPELLINGS = {"fp8": "fp8_e4m3"}
+"""Names of one cache dtype."""
+
+
+def find_kernels(runs: Iterable[Run]) -> dict[Run, Kernel]:
+    """The kernel that each run needs, of adapters that compile theirs."""
+    found: dict[Run, Kernel] = {}
+    for run in runs:
+        kernel = getattr(load_adapter(run.adapter), "kernel", None)
+        if kernel is None:
+            continue
+        batch = run.case.batch
+        cache = _SPELLINGS.get(batch.cache_dtype, batch.cache_dtype)
+        same = "auto" if cache == batch.dtype else cache
+        try:
+            found[run] = run.adapter, kernel(msgspec.structs.replace(batch, kv_dtype=same))
+        except AttnselError:  # such a batch cannot exist, which running it will say
+            continue
+    return found
+
+
+def in_order(needed: dict[Run, Kernel]) -> list[Kernel]:
+    """Kernels once each: those of accepted cases first, then those that most cases need."""
+    weights: dict[Kernel, tuple[int, int]] = {}
+    for run, kernel in needed.items():
+        accepted, count = weights.get(kernel, (0, 0))
+        weights[kernel] = max(accepted, int(run.case.accepts)), count + 1
+    return sorted(weights, key=lambda kernel: weights[kernel], reverse=True)
+
+
+def build_kernels(
+    needed: dict[Run, Kernel],
+    workers: Workers,
+    limit_s: float,
+    until: float | None,
+    on_note: Callable[[str], object],
+) -> tuple[dict[Kernel, str], set[Kernel]]:
+    """Builds kernels, as many side by side as half the cores can.
+
+    Args:
+        needed: by which runs.
+        workers: say on which device, and how a process is started.
+        limit_s: for all of them.
+        until: when the whole run ends, by ``time.monotonic``.
+        on_note: told in a line what went wrong.
+
+    Returns:
+        What a compiler refused, with its words; and what there was no time for.
+    """
+    kernels = in_order(needed)
+    refused: dict[Kernel, str] = {}
+    if not kernels:
+        return refused, set()
+    jobs = {Build(path, (batch,), workers.device): (path, batch) for path, batch in kernels}
+
+    def hear(job: Job, became: CaseResult | Built | Loss) -> None:
+        if not isinstance(job, Build):
+            return
+        if isinstance(became, Built) and became.refused:
+            refused[jobs[job]] = became.refused
+        elif isinstance(became, Built) and became.failed:
+            on_note(f"building for {job.adapter}: {became.failed}")
+        elif isinstance(became, Loss):
+            on_note(f"building for {job.adapter}: {became}")
+
+    builders = Workers(workers.device, max(1, (os.cpu_count() or 1) // 2), workers.command)
+    on_note(f"building {len(kernels)} kernels, {builders.count} at a time")
+    end = time.monotonic() + limit_s
+    left = builders.answer(jobs, limit_s, hear, end if until is None else min(end, until))
+    if left:
+        on_note(f"{len(left)} of {len(kernels)} kernels are not built: the time was over")
+    return refused, {jobs[job] for job in left if isinstance(job, Build)}
