@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator
 
 from selector.drift.claims import compare_claims
-from selector.drift.operators import compare_operators
 from selector.drift.inheritance import compare_inheritance
+from selector.drift.operators import compare_operators
 from selector.drift.reading import Attribute, Backend, ClassReading, EngineReading, Vocabulary
 from selector.drift.refusals import compare_constructors
 from selector.drift.rules import CLAIM, DENSE, GONE, UNDECIDED, UNLISTED
@@ -45,6 +45,7 @@ def compare(manifest: Manifest, reading: EngineReading) -> tuple[Finding, ...]:
     as_claimed = [*pairs(claimed, reading)]
     found += compare_claims(claimed, reading, as_claimed)
     found += compare_inheritance(claimed, reading, as_claimed)
+    found += compare_operators(claimed, reading)
     return tuple(sorted(set(found)))
 
 

@@ -177,9 +177,10 @@ def _unlisted(manifest: Manifest, reading: EngineReading, used: set[str]) -> Ite
     described = f"{manifest.ref.name} {manifest.ref.version}"
     for operators in rest.values():
         words = listed([name_of(one.name) for one in operators])
+        verb = "say" if len(operators) > 1 else "says"
         yield UNLISTED.finding(
             operators[0].at,
-            f"{words}: declared here, and no entry of {described} names "
+            f"{words} {verb} here where to run, and no entry of {described} names "
             f"{_them(operators)} as a source",
             severity=Severity.NOTE,
         )

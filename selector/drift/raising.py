@@ -45,8 +45,7 @@ def _enter(
 ) -> Outcome:
     inner = function.function if isinstance(function, BoundMethod) else function
     node = inner.node
-    waits = (ast.Yield, ast.YieldFrom, ast.Await, ast.Global, ast.Nonlocal)
-    if isinstance(node, ast.Lambda) or any(isinstance(one, waits) for one in ast.walk(node)):
+    if isinstance(node, ast.Lambda) or world.modules.look("waits", node, lambda: _waits(node)):
         return True
     names: dict[str, object] = {
         one: given.get(one, Unknown(inner.place, one, "is whatever the caller gives"))
@@ -58,6 +57,12 @@ def _enter(
     env = Env(names, inner.outer)
     frame = Frame(inner.module, env, None, inner.owner, receiver)
     return _walk(world, node.body, frame, left)
+
+
+def _waits(node: ast.AST) -> bool:
+    """Whether a call does not run the body at once, or the body changes other names."""
+    kinds = (ast.AsyncFunctionDef, ast.Yield, ast.YieldFrom, ast.Await, ast.Global, ast.Nonlocal)
+    return any(isinstance(one, kinds) for one in ast.walk(node))
 
 
 def _parameters(function: FunctionTerm) -> list[str]:

@@ -37,15 +37,18 @@ RECORD, RECORD_CLASS = "_plan_capabilities", "MLAPlanCapabilities"
 PLANS = ("preflight_plan_from_wrapper", "plan_from_wrapper")
 """The methods that plan, the first that a class has; both raise before anything is compiled."""
 CAPABILITY = "flashinfer.utils.get_compute_capability"
+ASKING = ("get_compute_capability", "get_device_capability", "is_sm")
+"""What the text of a function that raises on some architectures has, or of one that it calls."""
 KEEPING = frozenset({LIST, REQUIREMENT, "experimental_backend", "flashinfer_api"})
 """FlashInfer's decorators that keep a list; those of ``functools`` do too."""
-ATTENTION = frozenset(
-    f"flashinfer.{name}"
+ATTENTION = tuple(
+    f"flashinfer.{name}."
     for name in (
         "attention", "attn_scores", "cudnn", "decode", "mla", "msa_ops", "nvfp4_attention_sm120",
         "prefill", "sparse", "topk_varlen", "xqa",
     )
 )  # fmt: skip
+"""Where attention is; functions of other modules are read for what they declare alone."""
 VOCABULARY = Vocabulary(
     lists={"kv_layout": "kv_layouts"}, features={"sink": ("supports_sinks", True)}
 )
@@ -58,6 +61,7 @@ class FlashInfer:
 
     name = "flashinfer"
     package = "flashinfer"
+    library = "flashinfer-python"
 
     def read(self, modules: Modules, capabilities: Sequence[str]) -> EngineReading:
         """What functions and MLA plans declare; no other module is parsed than those that do."""
@@ -66,6 +70,9 @@ class FlashInfer:
         for module in modules.mentioning((LIST, REQUIREMENT, RECORD)):
             for operator in _read_module(worlds, modules, module):
                 found[operator.name] = operator
+        for module in modules.mentioning(ASKING, ATTENTION):
+            for operator in _read_refusals(worlds, modules, module):
+                found.setdefault(operator.name, operator)
         if not found:
             why = f"has no function with {LIST} that can be read; its operators are not known"
             label = modules.source.label
@@ -82,7 +89,7 @@ class FlashInfer:
             tuple(sorted(modules.findings)),
             VOCABULARY,
             tuple(found.values()),
-            "flashinfer-python",
+            self.library,
         )
 
 
@@ -135,6 +142,25 @@ def _read_module(worlds: Worlds, modules: Modules, module: Module) -> Iterator[O
             yield Operator(name, at, _listed(world, modules, term), attention=attention)
 
 
+def _read_refusals(worlds: Worlds, modules: Modules, module: Module) -> Iterator[Operator]:
+    """Public functions that certainly raise on some architectures and not on others."""
+    for path, node in _definitions(module.tree.body, ""):
+        name = f"{module.name}.{path}"
+        if isinstance(node, ast.ClassDef) or path.startswith("_") or "." in path:
+            continue
+        if not all(_keeps(worlds.first, modules, module, one) for one in node.decorator_list):
+            continue
+
+        def locate(world: World, name: str = name, node: ast.AST = node) -> FunctionTerm | None:
+            term = _find(world, name)
+            return term if isinstance(term, FunctionTerm) and term.node is node else None
+
+        refused = _refused(worlds, locate)
+        if refused and refused.keys() != worlds.by_capability.keys():
+            at = position(Place.of(module, node))
+            yield Operator(name, at, enforced=True, refuses=refused, attention=True)
+
+
 def _definitions(body: list[ast.stmt], around: str) -> Iterator[Defined]:
     """Functions and classes of a module and of its classes, under conditions too."""
     for statement in body:
@@ -151,7 +177,7 @@ def _definitions(body: list[ast.stmt], around: str) -> Iterator[Defined]:
 
 
 def _is_attention(name: str) -> bool:
-    return any(name.startswith(f"{one}.") for one in ATTENTION)
+    return name.startswith(ATTENTION)
 
 
 def _declares(world: World, modules: Modules, module: Module, decorator: ast.expr) -> str:
@@ -225,7 +251,7 @@ def _capabilities(value: Any, node: ast.AST, module: Module) -> Answer:
     if isinstance(value, (Unknown, RaisedError)):
         return answer_of(value, at)
     if not isinstance(value, (list, tuple, set, frozenset, range, dict)):
-        plain = value is None or isinstance(value, (bool, int, float))
+        plain = value is None or isinstance(value, (bool, int, float, str))
         return Answer(raises="TypeError") if plain else _unread(None, node, module)
     codes: dict[str, None] = {}
     for code in sorted(value) if isinstance(value, (set, frozenset)) else value:
@@ -284,19 +310,22 @@ def _read_plan(worlds: Worlds, name: str, node: ast.ClassDef) -> Iterator[Operat
     features = {RECORD: _unread(value, node, cls.module)}
     if isinstance(value, Instance) and value.cls.name == RECORD_CLASS:
         features = {key: answer_of(part, cls.place) for key, part in value.fields.items()}
-    refuses = _refused(worlds, cls)
+    refuses = _refused(worlds, lambda world: _plan(world, _find(world, name)))
     yield Operator(name, at, None, {}, True, refuses, features, _is_attention(name))
 
 
-def _refused(worlds: Worlds, cls: ClassTerm) -> dict[str, Position]:
-    """The compute capabilities on which a class certainly raises when it plans, and where."""
+def _refused(
+    worlds: Worlds, locate: Callable[[World], FunctionTerm | BoundMethod | None]
+) -> dict[str, Position]:
+    """The compute capabilities on which a function certainly raises, and where."""
     refused: dict[str, Position] = {}
     for capability, world in worlds.by_capability.items():
-        here = _find(world, cls.path)
-        method = _plan(world, here)
-        at = find_raise(world, method) if method is not None else None
+        function = locate(world)
+        at = find_raise(world, function) if function is not None else None
         if at is not None:
             refused[capability] = position(at)
+        if function is None or not world.used_capability:
+            break  # it does not ask for the architecture
     return refused
 
 
