@@ -34,7 +34,7 @@ def find_kernels(runs: Iterable[Run]) -> dict[Run, Kernel]:
     found: dict[Run, Kernel] = {}
     for run in runs:
         kernel = getattr(load_adapter(run.adapter), "kernel", None)
-        if kernel is None:
+        if not callable(kernel):
             continue
         batch = run.case.batch
         cache = _SPELLINGS.get(batch.cache_dtype, batch.cache_dtype)
