@@ -80,5 +80,5 @@ def make_batch(asked: Question, lengths: Sequence[tuple[int, int]], path: str) -
         features=frozenset(name for name in FEATURES if known(name) is True),
         mla=mla,
         path=path,
-        topk=size("index_topk", 0) or None if sparse else None,
+        topk=size("index_topk", 1) if sparse else None,
     )

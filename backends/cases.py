@@ -232,7 +232,10 @@ class _Finder:
                 self._leave_out(name, accepted.rules[0].position, why)
             universe &= Domain.between(None, limit) | Domain(names=universe.names)
         rungs, outer = self.reach.rungs.get(name, LADDER), name in self.reach.outer
-        return edges(allowed & universe, universe - allowed, rungs, outer)
+        if name == "head_size" and self.entry.mla:
+            rungs = self.reach.rungs.get("latent", LADDER)
+        ends = accepted is not None or not outer
+        return edges(allowed & universe, universe - allowed, rungs, outer, ends)
 
     # -- cases -------------------------------------------------------------------------------
 

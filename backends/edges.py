@@ -15,18 +15,16 @@ import msgspec
 
 from selector.domains import Domain, Value
 
-__all__ = ["CUDA", "FEW", "LADDER", "LIMITS", "Reach", "edges", "member_near", "names", "near"]
+__all__ = ["CUDA", "LADDER", "LIMITS", "Reach", "edges", "member_near", "names", "near"]
 
 LADDER = (
     *(1, 2, 3, 4, 7, 8, 12, 16, 17, 24, 31, 32, 33, 40, 64, 65, 72, 80, 96, 100, 112, 120),
     *(127, 128, 129, 136, 160, 192, 248, 256, 257, 264, 320, 512, 576, 1000, 1024),
 )
+"""Rungs where nothing else is said."""
 
 LONG = (*LADDER, 2048, 4096, 8191, 8192, 32768, 131072)
 """Rungs of lengths on a GPU."""
-
-FEW = (64, 96, 128, 192, 256)
-"""Rungs of sizes that a kernel is compiled for."""
 
 LIMITS: Mapping[str, int] = MappingProxyType(
     {
@@ -53,9 +51,10 @@ class Reach(msgspec.Struct, frozen=True):
 
     Attributes:
         limits: field → the largest value run.
-        rungs: field → its ladder, where that is not :data:`LADDER`.
-        outer: fields of which only values beyond the outermost ends are tried outside, and not
-            those between members.
+        rungs: field → its ladder, where that is not :data:`LADDER`; ``latent`` is the head size
+            of MLA.
+        outer: fields of which only values beyond the outermost ends are tried outside, not those
+            between members, and of which silence is tried on rungs alone.
     """
 
     limits: Mapping[str, int] = LIMITS
@@ -63,7 +62,18 @@ class Reach(msgspec.Struct, frozen=True):
     outer: frozenset[str] = frozenset()
 
 
-_COMPILED = ("head_size", "v_head_size", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+_COMPILED: Mapping[str, tuple[int, ...]] = MappingProxyType(
+    {
+        "head_size": (64, 96, 128, 192, 256),
+        "latent": (512,),
+        "v_head_size": (128,),
+        "qk_nope_head_dim": (64, 128, 192),
+        "v_head_dim": (64, 128, 256),
+        "block_size": (1, 8, 16, 32, 64, 128, 256, 1024),
+        "index_topk": (1, 4, 63, 64, 65, 512, 1024, 2047, 2048),
+    }
+)
+"""Rungs of sizes that a kernel is compiled for."""
 
 CUDA = Reach(
     limits=MappingProxyType(
@@ -76,20 +86,13 @@ CUDA = Reach(
             "seq_len": 131072,
         }
     ),
-    rungs=MappingProxyType(
-        {
-            **dict.fromkeys(_COMPILED, FEW),
-            "v_head_size": (128,),
-            "query_len": LONG,
-            "seq_len": LONG,
-        }
-    ),
+    rungs=MappingProxyType({**_COMPILED, "query_len": LONG, "seq_len": LONG}),
     outer=frozenset(_COMPILED),
 )
 
 
 def edges(
-    inside: Domain, outside: Domain, rungs: tuple[int, ...], outer: bool = False
+    inside: Domain, outside: Domain, rungs: tuple[int, ...], outer: bool = False, ends: bool = True
 ) -> tuple[list[Value], list[Value]]:
     """Members at the edges of a set and on a ladder; non-members next to the edges, likewise.
 
@@ -98,17 +101,19 @@ def edges(
         outside: the non-members.
         rungs: the ladder.
         outer: only the outermost ends have non-members next to them.
+        ends: the ends are limits that somebody stated, and worth trying.
     """
-    ends = {end for s in inside.spans for end in (s.low, s.high) if end is not None}
-    beside = {s.first_from(s.low + 1) for s in inside.spans if s.low is not None}
-    beside |= {s.last_to(s.high - 1) for s in inside.spans if s.high is not None}
-    members = {n for n in (*ends, *beside, *rungs) if n is not None and inside.admits(n)}
+    spans = inside.spans if ends else ()
+    edge = {end for s in spans for end in (s.low, s.high) if end is not None}
+    beside = {s.first_from(s.low + 1) for s in spans if s.low is not None}
+    beside |= {s.last_to(s.high - 1) for s in spans if s.high is not None}
+    members = {n for n in (*edge, *beside, *rungs) if n is not None and inside.admits(n)}
     strangers = {n for n in rungs if outside.admits(n)}
-    if outer and ends:
-        strangers.update(n for n in near(outside, min(ends)) if n < min(ends))
-        strangers.update(n for n in near(outside, max(ends)) if n > max(ends))
+    if outer and edge:
+        strangers.update(n for n in near(outside, min(edge)) if n < min(edge))
+        strangers.update(n for n in near(outside, max(edge)) if n > max(edge))
     else:
-        strangers.update(n for end in ends for n in near(outside, end))
+        strangers.update(n for end in edge for n in near(outside, end))
     return [*sorted(members), *names(inside)], [*sorted(strangers), *names(outside)]
 
 
