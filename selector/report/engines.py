@@ -72,7 +72,7 @@ def engines_lines(difference: EngineDifference) -> Iterator[Line]:
     for version in (difference.old, difference.new):
         if version.findings:
             yield BLANK
-            yield line(strong(f"What could not be read of {_version(version)}"))
+            yield line(strong(f"What could not be read of {version.source}"))
             yield from finding_lines(version.findings, {}, Places())
 
 
@@ -86,7 +86,7 @@ def _summary(difference: EngineDifference) -> str:
         return "nothing was compared: no backend could be read"
     shared = counted(len(difference.shared), "backend")
     same = f"{difference.same:,} claims of the {shared} that both have say the same"
-    open_ = len(difference.uncompared)
+    open_ = len(difference.uncompared) + len(difference.unread)
     rest = f"{open_:,} could not be compared"
     number = len(difference.changes) + len(difference.guards) + len(difference.backends)
     lead = counted(number, "change") if difference.is_different else "nothing changed"

@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from selector.drift.between.changes import Change, EngineDifference, Kind, Side, What
 from selector.drift.between.engines import compare_engines
 from selector.drift.engines.vllm import READER
 from selector.drift.modules import Modules
-from selector.drift.reading import EngineReading
+from selector.drift.reading import Answer, EngineReading
 from selector.drift.sources import open_source
 from selector.values import Position
 
@@ -331,3 +332,35 @@ def test_a_registry_that_cannot_be_read_takes_no_backend_away(read: Any) -> None
     assert {one.kind for one in found.backends} == {Kind.OPENED}
     assert [one.code for one in found.new.findings] == ["DRF107"]
     assert found.is_readable  # the other registry is there
+
+
+def replaced(reading: EngineReading, name: str, **parts: Any) -> EngineReading:
+    """A reading in which the implementation of a backend was read otherwise."""
+    change = msgspec.structs.replace
+    backends = tuple(
+        change(one, impl=change(one.impl, **parts)) if one.name == name else one
+        for one in reading.backends
+    )
+    return change(reading, backends=backends)
+
+
+def test_a_guard_that_reads_an_argument_and_says_nothing_of_it_is_not_known(read: Any) -> None:
+    old = read()
+    impl = next(one.impl for one in old.backends if one.name == "SPARSE_SM120")
+    silent = tuple(msgspec.structs.replace(guard, refuses=()) for guard in impl.guards)
+    found = compare_engines(old, replaced(old, "SPARSE_SM120", guards=silent))
+    kinds = {one.name: one.kind for one in found.changes}
+    assert kinds == dict.fromkeys(
+        ("kv_cache_dtype", "alibi_slopes", "logits_soft_cap"), Kind.OPENED
+    )
+
+
+def test_what_stands_nowhere_is_told_at_its_class(read: Any) -> None:
+    old = read()
+    impl = next(one.impl for one in old.backends if one.name == "FLASH")
+    nowhere = msgspec.structs.replace(
+        impl.attributes[DENSE], defined_in="", at=Position("", 1, 1), answer=Answer(value=False)
+    )
+    attributes = impl.attributes | {DENSE: nowhere}
+    found = only(compare_engines(old, replaced(old, "FLASH", attributes=attributes)), DENSE)
+    assert (found.after.at, found.after.defined_in) == (impl.at, "")
