@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["FlashInferAdapter", "FlashInferPlan", "Launch", "find_asked"]
 
-BUILDS = 16
-"""How many modules are compiled at a time."""
+BUILDS = 6
+"""How many modules are compiled at a time; each starts a compiler for all of its files."""
 
 
 class Launch(Protocol):

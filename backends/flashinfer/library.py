@@ -129,6 +129,10 @@ def asking(who: str, kernel: Batch) -> Iterator[None]:
         raise RefusedError(f"{who}: {error.filename} is not installed") from error
     except (RuntimeError, ImportError) as error:
         said = str(error)
+        if _NO_COMPILER.search(said):
+            raise RefusedError(
+                f"{who}: nvcc is not installed; FlashInfer compiles with it"
+            ) from error
         if "Ninja build failed" in said and not _STARVED.search(said):
             _uncompilable[who, kernel] = f"{who}: does not compile: {_compiler_words(said)}"
             raise UncompilableError(_uncompilable[who, kernel]) from error
@@ -137,6 +141,7 @@ def asking(who: str, kernel: Batch) -> Iterator[None]:
         raise RefusedError(f"{who}: {_words(error)}") from error
 
 
+_NO_COMPILER = re.compile(r"could not find nvcc|nvcc: (not found|No such file)", re.I)
 _FAULT = re.compile(
     r"out of memory|failed to allocate|illegal (memory|instruction)|misaligned address|"
     r"launch failure|unspecified|device-side assert|EXECUTION_FAILED",
@@ -144,7 +149,7 @@ _FAULT = re.compile(
 )
 _REFUSAL = re.compile(
     r"unsupported|not (yet )?(support|implement|available|installed)|(doesn't|does not) support|"
-    r"support(s|ed)? only|only support|could not find nvcc|no (kernel|engine|valid|such)|"
+    r"support(s|ed)? only|only support|no (kernel|engine|valid|such)|"
     r"invalid (configuration|argument|value|dtype|head|page|group)|must |requires?\b|expect|"
     r"missing|cannot|No module named",
     re.I,
