@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -22,10 +21,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from backends.batches import make_batch
+from backends.certify import torch_device
 from backends.contract import Adapter, Batch, RefusedError, relative_error
+from backends.judging import CaseResult
 from backends.registry import ADAPTERS, MissingAdapterError, load_adapter
 from backends.shapes import Grid
 from backends.timing import METHOD, draw_inputs, sample_rows, time_plan, time_run
+from backends.workers import Build, Built, Job, Loss, Workers
 from selector.binding import Bound, Selector
 from selector.errors import AttnselError
 from selector.manifest import Manifest
@@ -43,6 +45,9 @@ __all__ = ["Candidates", "DeviceLostError", "Keeper", "find_candidates", "measur
 AGREE = 3e-2
 """Relative error up to which two outputs are the same."""
 
+BUILD_S = 600.0
+"""How long one kernel may take to compile."""
+
 ENDED = "the process ended while it ran"
 
 
@@ -57,11 +62,13 @@ class Candidates(msgspec.Struct, frozen=True):
 
     Attributes:
         adapters: candidate → what runs it.
+        paths: candidate → where its adapter is imported from.
         batches: shape → candidate → what is asked of its kernel.
         not_run: entry → why it is no candidate for any shape.
     """
 
     adapters: Mapping[str, Adapter]
+    paths: Mapping[str, str]
     batches: Mapping[Shape, Mapping[str, Batch]]
     not_run: dict[str, str]
 
@@ -109,7 +116,8 @@ def find_candidates(
         adapters[name] = adapter
         for shape, batch in asked.items():
             batches[shape][name] = batch
-    return Candidates(adapters, batches, not_run)
+    paths = {name: _path(manifest, name) or "" for name in adapters}
+    return Candidates(adapters, paths, batches, not_run)
 
 
 def _accepted(bounds: Mapping[Shape, Bound], name: str) -> tuple[dict[Shape, Batch], str]:
@@ -136,8 +144,12 @@ def _batch(bound: Bound, name: str, shape: Shape) -> Batch:
     return make_batch(asked, [*zip(shape.query_lens, shape.seq_lens, strict=True)], path)
 
 
+def _path(manifest: Manifest, name: str) -> str | None:
+    return manifest.entry(name).adapter or ADAPTERS.get(name)
+
+
 def _adapter(manifest: Manifest, name: str) -> tuple[Adapter | None, str]:
-    path = manifest.entry(name).adapter or ADAPTERS.get(name)
+    path = _path(manifest, name)
     if path is None:
         return None, "no adapter runs it"
     try:
@@ -213,6 +225,7 @@ def measure(
     seed: int = 0,
     limit_s: float | None = None,
     earlier: Sequence[Measured] = (),
+    on_note: Callable[[str], object] = lambda words: None,
     on_shape: Callable[[int, Shape], object] = lambda done, shape: None,
 ) -> Results:
     """Times the candidates of every shape.
@@ -229,12 +242,13 @@ def measure(
         seed: of the inputs.
         limit_s: after this long no other shape is begun.
         earlier: what a run before this one measured.
+        on_note: told in a line what takes long.
         on_shape: called before each shape, for progress.
 
     Raises:
         DeviceLostError: a fault left the device unusable; the fault is kept.
     """
-    where = {"rocm": "cuda"}.get(device.platform, device.platform)  # torch's word for both
+    where = torch_device(device)
     known = {one.shape: one for one in earlier}
     wanted = [shape for shape, batches in candidates.batches.items() if batches]
     open_ = [shape for shape in wanted if shape not in known]
@@ -254,43 +268,61 @@ def measure(
         measured=tuple(known[shape] for shape in wanted if shape in known),
         left=len(open_),
     )
-    prepare(candidates, open_, where)
+    unbuilt = build(candidates, open_, where, on_note)
     end = None if limit_s is None else monotonic() + limit_s
     for done, shape in enumerate(open_):
         if end is not None and monotonic() > end:
             break
         on_shape(done, shape)
-        timings = _time_shape(candidates, shape, where, seed, keeper)
+        timings = _time_shape(candidates, shape, where, seed, keeper, unbuilt)
         measured = (*results.measured, Measured(shape, timings))
         results = msgspec.structs.replace(results, measured=measured, left=len(open_) - done - 1)
         keeper.keep(results)
     return results
 
 
-def prepare(candidates: Candidates, shapes: Sequence[Shape], device: str) -> None:
-    """Compiles what the shapes need, for all candidates side by side.
+def build(
+    candidates: Candidates,
+    shapes: Sequence[Shape],
+    device: str,
+    on_note: Callable[[str], object] = lambda words: None,
+) -> dict[Batch, dict[str, str]]:
+    """Compiles what the shapes need, as many kernels side by side as half the cores can.
 
-    What cannot be compiled fails again, with its reason, when it is run.
+    Each kernel is built in a process's care, which may die of it.
+
+    Returns:
+        Batch → candidate → why its kernel cannot be built, for those that cannot.
     """
-    needed: dict[str, list[Batch]] = {}
+    needed: dict[Build, list[tuple[str, Batch]]] = {}
     for shape in shapes:
         for name, batch in candidates.batches[shape].items():
-            needed.setdefault(name, []).append(batch)
-    if device == "cpu" or not needed:
-        return
+            kernel = getattr(candidates.adapters[name], "kernel", None)
+            if device != "cpu" and callable(kernel):
+                job = Build(candidates.paths[name], (kernel(batch),), device)
+                needed.setdefault(job, []).append((name, batch))
+    failed: dict[Batch, dict[str, str]] = {}
 
-    def prepare_one(name: str) -> None:
-        try:
-            candidates.adapters[name].prepare(needed[name], device)
-        except Exception:
-            return
+    def hear(job: Job, became: CaseResult | Built | Loss) -> None:
+        why = became.refused if isinstance(became, Built) else str(became)
+        if isinstance(job, Build) and why:
+            for name, batch in needed[job]:
+                failed.setdefault(batch, {})[name] = f"its kernel is not built: {why}"
 
-    with ThreadPoolExecutor(len(needed)) as pool:
-        list(pool.map(prepare_one, needed))
+    if needed:
+        count = max(1, (os.cpu_count() or 1) // 2)
+        on_note(f"building {len(needed)} kernels, {count} at a time, where they are not yet built")
+        Workers(device, count).answer(needed, BUILD_S, hear)
+    return failed
 
 
 def _time_shape(
-    candidates: Candidates, shape: Shape, device: str, seed: int, keeper: Keeper
+    candidates: Candidates,
+    shape: Shape,
+    device: str,
+    seed: int,
+    keeper: Keeper,
+    unbuilt: Mapping[Batch, Mapping[str, str]],
 ) -> tuple[Timing, ...]:
     """The time of every candidate for a shape."""
     timings = keeper.begun(shape)
@@ -300,12 +332,15 @@ def _time_shape(
     for name, batch in candidates.batches[shape].items():
         if name in done:
             continue
+        if why := unbuilt.get(batch, {}).get(name):
+            timings = (*timings, Timing(candidate=name, refused=why))
+            continue
         keeper.note(shape, timings, name)
         try:
             if drawn is None or drawn[0] != batch:
                 drawn = None  # frees the memory first
                 drawn = (batch, draw_inputs(batch, device, seed))
-            timing, rows = _time_one(candidates.adapters[name], batch, drawn[1], device)
+            timing, rows = _time_one(name, candidates.adapters[name], batch, drawn[1], device)
             outputs[name] = (batch, rows)
         except RefusedError as error:
             timing = Timing(candidate=name, refused=_line(error))
@@ -323,7 +358,7 @@ def _time_shape(
 
 
 def _time_one(
-    adapter: Adapter, batch: Batch, inputs: Inputs, device: str
+    name: str, adapter: Adapter, batch: Batch, inputs: Inputs, device: str
 ) -> tuple[Timing, torch.Tensor]:
     """The time of one candidate, and some rows of its first output."""
     plan, plan_us = time_plan(adapter, batch, device)
@@ -333,7 +368,7 @@ def _time_one(
     rows = sample_rows(plan.run(*given))
     times = time_run(lambda: plan.run(*given), device)
     return Timing(
-        candidate=adapter.name,
+        candidate=name,
         median_us=round(times.median_us, 2),
         p10_us=round(times.p10_us, 2),
         p90_us=round(times.p90_us, 2),

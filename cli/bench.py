@@ -122,6 +122,7 @@ def bench(
             seed=seed,
             limit_s=limit_s,
             earlier=earlier,
+            on_note=note,
             on_shape=_progress(len(shapes)),
         )
     except DeviceLostError as error:
