@@ -67,12 +67,13 @@ def extract(
     Exit codes:
       0  nothing is left to do
       1  there is something left to do, or a file of the engine could not be read
-      2  wrong use, or a source that cannot be read
+      2  wrong use, or a source that cannot be read or has no backend to draft
 
     Example: attnsel extract --source vllm-0.33.0-cp38-abi3-linux.whl --out draft.yaml
     """  # noqa: D301 (\b keeps the table as it is)
     if out is not None and out.exists() and not force:
         raise typer.BadParameter(f"--out {out} exists; give another name, or --force to replace it")
+    from cli.terminal import complain
     from selector.drift.drafting import draft_manifest
     from selector.drift.reader import read_engine
     from selector.drift.saying import CAPABILITIES
@@ -80,14 +81,17 @@ def extract(
 
     file = STDOUT if out is None else str(out)
     draft = draft_manifest(read_engine(engine, source, CAPABILITIES), file)
-    if out is None:
+    if out is not None and draft.entries:
+        out.write_text(draft.text, "utf-8", newline="\n")
+    elif draft.entries:
         sys.stdout.write(draft.text)
         sys.stdout.flush()
-    else:
-        out.write_text(draft.text, "utf-8", newline="\n")
     with redirect_stdout(sys.stderr if out is None else sys.stdout):
         _show(draft, form, file)
         sys.stdout.flush()
+    if not draft.entries:
+        complain(f"{source}: no backend of {engine} can be drafted; nothing is written")
+        raise typer.Exit(Exit.USAGE)
     if any(finding.severity is not Severity.NOTE for finding in draft.findings):
         raise typer.Exit(Exit.FINDINGS)
 

@@ -32,7 +32,7 @@ class Draft(NamedTuple):
     """A draft.
 
     Attributes:
-        text: YAML, which loads.
+        text: YAML, which loads if there is an entry.
         findings: what could not be read, and what is left to do, at its line of the text.
         entries: how many backends have an entry.
     """

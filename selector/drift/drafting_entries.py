@@ -7,7 +7,12 @@ from typing import NamedTuple
 
 from selector.domains import Value
 from selector.drift.against import inherited_words, says
-from selector.drift.drafting_refusals import Refusals, known, read_refusals
+from selector.drift.drafting_refusals import (
+    Refusals,
+    known,
+    read_refusals,
+    refused_architectures,
+)
 from selector.drift.drafting_sets import (
     ANY,
     Accepted,
@@ -19,6 +24,7 @@ from selector.drift.drafting_sets import (
 from selector.drift.drafting_yaml import Block, Node, Plain, Rows, Text, Todo
 from selector.drift.reading import Attribute, Backend, ClassReading, EngineReading
 from selector.drift.saying import (
+    FUTURE,
     answer_on,
     called,
     listed,
@@ -122,8 +128,9 @@ def _kind(subject: Subject, field: str) -> Node:
     for attribute in (own, impl.attributes.get(name) if impl is not None else None):
         if says(attribute, True) or says(attribute, False):
             return Node(field, says(attribute, True))
-    refusals = subject.refusals(field, subject.reading.capabilities)
-    refused = [*refusals.refused.values()]
+    asked = subject.reading.capabilities
+    away = refused_architectures(subject.backend, asked).refused
+    refused = [*subject.refusals(field, [one for one in asked if not away[one]]).refused.values()]
     for value in (True, False):
         if refused and all((not value) in away and value not in away for away in refused):
             return Node(field, value)
@@ -145,15 +152,21 @@ def _capability(subject: Subject, is_sparse: bool) -> tuple[_Stated, list[str]]:
         unknown = [one for one, a in raw.items() if a is None or not isinstance(a.value, bool)]
         todos = [_unknown(subject, "capability", attribute, unknown, [])] if unknown else []
         source = source_of(attribute)
+    refusals = refused_architectures(subject.backend, asked)
     accepted = [one for one in asked if said[one]]
-    truth = capability_set(accepted, asked, closed=is_sparse)
+    works = [one for one in accepted if not refusals.refused[one]]
+    truth = capability_set(works, asked, closed=is_sparse)
     claim = capability_set(accepted, asked, closed=False)
-    if claim != truth:
+    if is_sparse and FUTURE in works:
         words = f"{source} accepts every future one; a sparse entry lists those that it knows"
         todos.append(subject.todo(NOT_DRAFTED, "capability", words))
-    stated = _Stated("capability", truth, claim, source, source, tuple(todos))
-    if claim == truth or not source:
-        stated = stated._replace(claim=None)
+    if works != accepted:
+        away = [one for one in accepted if one not in works]
+        words = f"{refusals.by} raises {on_words(known(away))}, whatever it is given"
+        todos.append(subject.todo(REFUSED_LATER, "capability", words))
+    differs = truth != claim and attribute is not None
+    by = refusals.by if works != accepted else source
+    stated = _Stated("capability", truth, claim if differs else None, by, source, tuple(todos))
     return stated, accepted or [*asked]
 
 

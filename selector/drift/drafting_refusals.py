@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from selector.domains import Value
+from selector.drift.guards import CAPABILITY as ARCHITECTURES
 from selector.drift.reading import Attribute, Backend, Guard, Vocabulary
 from selector.drift.saying import (
     FUTURE,
@@ -18,7 +19,7 @@ from selector.drift.saying import (
     why_open,
 )
 
-__all__ = ["Refusals", "known", "read_refusals"]
+__all__ = ["Refusals", "known", "read_refusals", "refused_architectures"]
 
 
 class Refusals(NamedTuple):
@@ -56,11 +57,28 @@ def read_refusals(
     return found
 
 
+def refused_architectures(backend: Backend, capabilities: Sequence[str]) -> Refusals:
+    """The compute capabilities on which they certainly raise, whatever they are given."""
+    found = Refusals({one: set() for one in capabilities}, {}, {}, [])
+    impl = backend.impl
+    for guard in impl.guards if impl is not None else ():
+        for refused in guard.refuses:
+            for one in capabilities if refused.name == ARCHITECTURES else ():
+                if takes(answer_on(refused, one), one):
+                    found.refused[one].add(one)
+                    found.guards[_place(guard)] = None
+    return found
+
+
+def _place(guard: Guard) -> str:
+    return f"{name_of(guard.by)}.__init__ ({place_of(guard.at)})"
+
+
 def _refuse(
     found: Refusals, guard: Guard, refused: Attribute, stands_for: Value | None, on: Sequence[str]
 ) -> None:
     """Adds what one test refuses."""
-    by = f"{name_of(guard.by)}.__init__ ({place_of(guard.at)})"
+    by = _place(guard)
     asked = [raw for raw in refused.asked if raw is not None]  # nothing is asked for
     values = [value_of(raw) if stands_for is None else stands_for for raw in asked]
     found.asked.update(dict.fromkeys(values))
