@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
+FLASHINFER ?= flashinfer-python==0.7.4
 BIN := .venv/bin
 
 RECORDED ?= $(firstword $(wildcard ../shared/oracle) tests/parity)
@@ -70,4 +71,6 @@ clean:
 .venv/installed-test: pyproject.toml | .venv/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	@# Adapters are held against FlashInfer's signatures: its Python, without the CUDA packages that it asks for.
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(FLASHINFER)
 	@touch $@ .venv/installed
