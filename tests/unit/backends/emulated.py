@@ -8,6 +8,7 @@ thus tried without a GPU.
 from __future__ import annotations
 
 import inspect
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -222,38 +223,40 @@ class Latents:
     def __init__(self, *args: Any, **words: Any) -> None:
         self.made = bind(self.real.__init__, None, *args, **words)
 
-    def plan(self, *args: Any, metadata: Any = None, **words: Any) -> None:
-        a = bind(self.real.plan, None, *args, metadata=metadata, **words)
-        self.planned = a
-        if metadata.qo_indptr is not None:
-            requests = len(metadata.kv_len_arr)
-            check(metadata.kv_len_arr, INT32, requests)
-            check(metadata.qo_indptr, INT32, requests + 1)
-            check(metadata.kv_indptr, INT32, requests + 1)
-            check(metadata.kv_indices, INT32, int(metadata.kv_indptr[-1]))
-            self.lens, self.starts = metadata.kv_len_arr, metadata.qo_indptr
-            self.rows = metadata.kv_indptr
+    def plan(self, *args: Any, **words: Any) -> None:
+        a = self.planned = bind(self.real.plan, None, *args, **words)
+        m = self.metadata = a.get("metadata") or SimpleNamespace(**a)
+        if m.qo_indptr is not None:
+            requests = len(m.kv_len_arr)
+            check(m.kv_len_arr, INT32, requests)
+            check(m.qo_indptr, INT32, requests + 1)
+            check(m.kv_indptr, INT32, requests + 1)
+            check(m.kv_indices, INT32, int(m.kv_indptr[-1]))
+            self.lens, self.starts = m.kv_len_arr, m.qo_indptr
         else:
-            self.lens, self.starts = metadata.seq_lens, metadata.cum_seq_lens_q
-            assert metadata.block_tables.shape[1] * a["page_size"] % 128 == 0
+            self.lens, self.starts = m.seq_lens, m.cum_seq_lens_q
+            assert m.block_tables.shape[1] * a["page_size"] % 128 == 0
 
-    def run(self, *args: Any, query: Any = None, kv_cache: Any = None, **words: Any) -> Any:
-        bind(self.real.run, None, *args, query=query, kv_cache=kv_cache, **words)
-        p, m = self.planned, self.planned["metadata"]
+    def run(self, *args: Any, **words: Any) -> Any:
+        a, p, m = bind(self.real.run, None, *args, **words), self.planned, self.metadata
         rank = p["head_dim_ckv"]
+        query, kv_cache = a.get("query"), a.get("kv_cache")
+        if query is None:
+            query = torch.cat([a["q_nope"], a["q_pe"]], -1)
+            kv_cache = torch.cat([a["ckv_cache"], a["kpe_cache"]], -1)
         width = rank + p["head_dim_kpe"]
         assert query.dtype == p["q_data_type"]
         assert query.shape == (int(self.starts[-1]), p["num_heads"], width)
         assert kv_cache.dtype == p["kv_data_type"]
         assert kv_cache.shape[1:] == (p["page_size"], width)
         fp8 = kv_cache.dtype == torch.float8_e4m3fn
-        assert (words.get("ckv_scale") == words.get("kpe_scale") == 1.0) is fp8
+        assert (a.get("ckv_scale") == a.get("kpe_scale") == 1.0) is fp8
         parts = []
         for i, length in enumerate(self.lens.tolist()):
             if m.kv_indices is not None:
-                pages = m.kv_indices[int(self.rows[i]) : int(self.rows[i + 1])]
+                pages = m.kv_indices[int(m.kv_indptr[i]) : int(m.kv_indptr[i + 1])]
             else:
-                pages = words["page_table"][i]
+                pages = a["page_table"][i]
             keys = gather(kv_cache, pages, length)[:, None]
             q = query[int(self.starts[i]) : int(self.starts[i + 1])]
             parts.append(
