@@ -3,8 +3,8 @@
 The **evidence** names everything that a claim of "it was run" rests on: the device, the versions,
 the manifest's digest and that of each entry, the date, the seed, how to repeat it; and for each
 line of the manifest and each judgement, the values that were tried, the largest error seen and the
-error allowed. Where the judgement is not that all is as claimed, the shapes of one run are there
-too. ``untested`` lists the claims that were not run.
+error allowed. Of the base, and where all is not as claimed, the shapes of one run are there too.
+``untested`` lists the claims that were not run.
 """
 
 from __future__ import annotations
@@ -125,7 +125,8 @@ def _record(results: list[CaseResult]) -> ClaimRecord:
     measured = [r for r in results if r.error is not None]
     worst = max(measured, key=lambda r: r.error or 0.0, default=results[0])
     told = next((r for r in results if r.message), worst)
-    case, plain = worst.case, worst.judgement is Judgement.CONFIRMED
+    case = worst.case
+    plain = worst.judgement is Judgement.CONFIRMED and case.field != "base"
     return ClaimRecord(
         backend=case.backend,
         phase=case.phase.value,

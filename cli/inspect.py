@@ -112,7 +112,9 @@ def _check_together(
 def _show_stated(manifest: Manifest, name: str | None, form: InspectFormat) -> None:
     """All backends, or all that is stated of one."""
     from cli.terminal import places, show, show_json
+    from selector.evidence import find_evidence
     from selector.report import entries, text
+    from selector.report.verified import verified_json, verified_lines
 
     where = places(manifest.ref.file)
     markdown = form is InspectFormat.MARKDOWN
@@ -120,11 +122,13 @@ def _show_stated(manifest: Manifest, name: str | None, form: InspectFormat) -> N
     if form is InspectFormat.JSON and entry is None:
         show_json(entries.entries_json(manifest))
     elif form is InspectFormat.JSON and entry is not None:
-        show_json(entries.entry_json(entry, manifest))
+        runs = verified_json(entry, find_evidence(manifest.ref.file) or {})
+        show_json({**entries.entry_json(entry, manifest), "verified": runs})
     elif entry is None:
         show(entries.entries_lines(manifest, where, markdown), whole=markdown)
     else:
         lines = entries.entry_lines(entry, manifest, where)
+        lines += verified_lines(entry, find_evidence(manifest.ref.file) or {})
         show(text.fenced(lines) if markdown else lines, whole=markdown)
 
 

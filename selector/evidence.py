@@ -74,7 +74,8 @@ class ClaimRecord(msgspec.Struct, frozen=True, omit_defaults=True):
         error: the largest relative error, where there is an output.
         tolerance: the error that was allowed.
         message: the first refusal or fault.
-        batch: the shapes of the run with that error or message, where it is not as claimed.
+        batch: the shapes of the run with that error or message, of the base and of what is not as
+            claimed.
     """
 
     backend: str
@@ -147,16 +148,22 @@ def read_evidence(path: Path) -> Evidence:
     return msgspec.convert({**said, "file": str(path)}, Evidence)
 
 
-def find_evidence(manifest: str) -> dict[str, Evidence]:
+def find_evidence(manifest: str) -> dict[str, Evidence] | None:
     """The evidence beside a manifest, by id; files that are none are passed over.
 
     Args:
         manifest: the manifest's file.
+
+    Returns:
+        ``None`` where the manifest is no file, or has no folder of evidence beside it.
     """
     from pathlib import Path
 
+    folder = Path(manifest).parent / FOLDER
+    if not folder.is_dir() or not Path(manifest).is_file():
+        return None
     found: dict[str, Evidence] = {}
-    for path in sorted(Path(manifest).parent.joinpath(FOLDER).glob("*.json"))[:_MOST_FILES]:
+    for path in sorted(folder.glob("*.json"))[:_MOST_FILES]:
         try:
             one = read_evidence(path)
         except (AttnselError, OSError):

@@ -10,6 +10,7 @@ import msgspec
 from selector.devices import architectures
 from selector.document import Document
 from selector.document import Mapping as Tree
+from selector.evidence import Evidence, find_evidence
 from selector.lint.covering import Covering
 from selector.lint.questions import Questions
 from selector.lint.reaching import Reaching
@@ -93,6 +94,11 @@ class Context:
         if not self.manifest.deny:
             return self.covering
         return None if self.policed is None else Covering(self.policed)
+
+    @cached_property
+    def evidence(self) -> Mapping[str, Evidence] | None:
+        """The evidence beside the manifest, by id; ``None``: it keeps none there."""
+        return find_evidence(self.manifest.ref.file)
 
     # -- places -----------------------------------------------------------------------------------
 

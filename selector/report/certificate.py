@@ -12,6 +12,7 @@ from selector.report.wording import Places, counted, device_words, manifest_word
 from selector.values import Device, Finding, ManifestRef, Position, Severity
 
 __all__ = [
+    "JUDGEMENT_WORDS",
     "certificate_lines",
     "left_words",
     "nothing_ran_words",
@@ -19,7 +20,7 @@ __all__ = [
     "start_words",
 ]
 
-_WORDS = {
+JUDGEMENT_WORDS = {
     "confirmed": "as claimed",
     "wrong_result": "claimed, and the result is wrong",
     "fault": "claimed, and the kernel fails",
@@ -30,6 +31,7 @@ _WORDS = {
     "silently_wrong": "rightly refused: the kernel takes it and is wrong",
     "unjudged": "could not be judged",
 }
+"""What the runs say of a claim."""
 
 
 def certificate_lines(
@@ -89,7 +91,7 @@ def _entry_rows(evidence: Mapping[str, Any]) -> list[list[Part]]:
     left = Counter(claim["backend"] for claim in evidence["untested"])
     rows: list[list[Part]] = []
     for name, counts in by_entry.items():
-        said = ", ".join(f"{n:,} {_WORDS[kind]}" for kind, n in counts.most_common())
+        said = ", ".join(f"{n:,} {JUDGEMENT_WORDS[kind]}" for kind, n in counts.most_common())
         untested = f"; {counted(left[name], 'claim')} untested" if left[name] else ""
         rows.append([name, counted(sum(counts.values()), "case"), said + untested])
     rows += [
