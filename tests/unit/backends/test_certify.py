@@ -205,7 +205,8 @@ def test_the_evidence_is_json_and_says_what_was_run() -> None:
     base = evidence["claims"][0]
     assert (base["field"], base["judgement"]) == ("base", "confirmed")
     assert 0 < base["error"] < base["tolerance"]
-    assert "batch" not in base
+    assert base["batch"]["query_lens"] == [33]
+    assert all("batch" not in c for c in evidence["claims"][1:] if c["judgement"] == "confirmed")
     wrong = [c for c in evidence["claims"] if c["judgement"] == "over_claim"]
     seen = {(c["field"], *c["values"], c["line"], c["batch"]["dtype"]) for c in wrong}
     assert seen == {("dtype", "fp8_e4m3", 17, "fp8_e4m3")}
