@@ -121,17 +121,17 @@ def find_candidates(
 
 
 def _accepted(bounds: Mapping[Shape, Bound], name: str) -> tuple[dict[Shape, Batch], str]:
-    """The shapes that an entry accepts; why the first was refused, if none is."""
+    """The shapes that an entry accepts; else why it refused one, of a phase it serves if any."""
     found: dict[Shape, Batch] = {}
-    why = ""
-    phases = {*next(iter(bounds.values())).manifest.entry(name).phases} if bounds else set()
+    said: dict[bool, str] = {}
     for shape, bound in bounds.items():
         verdict = bound.judge(name, shape.request)[shape.phase]
         if verdict.outcome in (Outcome.ELIGIBLE, Outcome.CONDITIONAL):
             found[shape] = _batch(bound, name, shape)
-        elif verdict.rejections and not why and shape.phase in phases:
-            why = rejection_words(verdict.rejections[0])
-    return found, why or "accepts no shape of the grid"
+        else:
+            serves = shape.phase in bound.manifest.entry(name).phases
+            said.setdefault(serves, rejection_words(verdict.rejections[0]))
+    return found, said.get(True) or said.get(False) or "the grid has no shapes"
 
 
 def _batch(bound: Bound, name: str, shape: Shape) -> Batch:

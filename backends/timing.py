@@ -98,7 +98,7 @@ def draw_inputs(batch: Batch, device: str, seed: int = 0) -> Inputs:
 
 
 def _draw_indices(batch: Batch, topk: int, draw: torch.Generator) -> torch.Tensor:
-    """For each query, one position out of each of ``topk`` equal stretches of what it may see.
+    """For each query, positions at equal distances over all that it may see, ``topk`` of them.
 
     A query that may see no more than ``topk`` gets all of them, then -1.
     """
@@ -108,7 +108,7 @@ def _draw_indices(batch: Batch, topk: int, draw: torch.Generator) -> torch.Tenso
     where = torch.arange(topk, device=draw.device)
     for query_len, seq_len in zip(batch.query_lens, batch.seq_lens, strict=True):
         seen = torch.arange(seq_len - query_len + 1, seq_len + 1, device=draw.device)[:, None]
-        shift = torch.rand(query_len, topk, generator=draw, device=draw.device)
+        shift = torch.rand(query_len, 1, generator=draw, device=draw.device, dtype=torch.float64)
         spread = ((where + shift) * (seen / topk)).long().clamp(max=seq_len - 1)
         spread = torch.minimum(spread, seen - 1)
         all_seen = torch.where(where < seen, where, -1)

@@ -92,5 +92,5 @@ if __name__ == "__main__":
     write("layer.schema.json", put_layer)
     write("model.schema.json", put_model)
     write("overlay.schema.json", put_overlay)
-    for name in ("explanation", "inspection", "machine"):
+    for name in ("explanation", "inspection", "machine", "timings", "tuning"):
         write(f"{name}.schema.json", put_answer)

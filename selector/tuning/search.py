@@ -2,10 +2,10 @@
 
 The cost of a choice for a shape is the logarithm of its regret, and more where it is beyond a bound
 on the worst; the cost of a list is the sum over the shapes, so a mean of costs of 0 is a geometric
-mean of 1. A list starts as one order for all. The rule that saves most is put in at the place where
-it saves most, until none saves enough; after each, every rule is looked for again with the others
-fixed. At last, rules whose loss costs too little are dropped. Nothing here is drawn at random: the
-same timings give the same list.
+mean of 1. A list starts as one order for all; each candidate is tried as its first. The rule that
+saves most is put in at the place where it saves most, until none saves enough; after each, every
+rule is looked for again with the others fixed. At last, rules whose loss costs too little are
+dropped. Nothing here is drawn at random: the same timings give the same list.
 """
 
 from __future__ import annotations
@@ -86,9 +86,9 @@ def _unseen_cost(measured: Sequence[Measured], aims: Aims, price: float) -> tupl
 
 
 def _found(measured: Sequence[Measured], aims: Aims, price: float) -> tuple[Rule, ...]:
+    """The cheapest of the lists that start from each candidate."""
     search = _Search(measured, aims, price)
-    search.grow()
-    search.prune()
+    search.run()
     return search.rules()
 
 
@@ -123,7 +123,7 @@ class _Search:
             name: [_cost(one, self.orders[name], aims) for one in measured] for name in names
         }
         self.list: list[_Picked] = []
-        self.last = min(names, key=lambda name: fsum(self.costs[name]))
+        self.last = names[0]
 
     def _orders(self, names: list[str]) -> dict[str, tuple[str, ...]]:
         """For each candidate tried first, who follows: the widest and cheapest next."""
@@ -134,9 +134,19 @@ class _Search:
         ranked = sorted(names, key=rank)
         return {name: (name, *(other for other in ranked if other != name)) for name in names}
 
+    def run(self) -> None:
+        """Finds a list from each candidate alone, and keeps the cheapest."""
+        found = []
+        for name in self.costs:
+            self.list, self.last = [], name
+            self._grow()
+            self._prune()
+            found.append((self._value(), len(self.list), name, self.list, self.last))
+        *_, self.list, self.last = min(found, key=lambda one: one[:3])
+
     # -- growing -----------------------------------------------------------------------------
 
-    def grow(self) -> None:
+    def _grow(self) -> None:
         """Adds rules, the most saving first, until none is worth it or the list is full."""
         while len(self.list) + 1 < self.aims.rules:
             places = range(len(self.list) + 1)
@@ -207,7 +217,7 @@ class _Search:
 
     # -- ending ------------------------------------------------------------------------------
 
-    def prune(self) -> None:
+    def _prune(self) -> None:
         """Drops rules, the least saving first, that save less than their price."""
         while self.list:
             value, whole = self._value(), self.list
