@@ -2,14 +2,15 @@
 
 Adapters whose kernels are compiled on first use say which batches share one
 (``adapter.kernel(batch)``, the smallest batch for which the same kernel is compiled). Each kernel
-is built once, those first that accepted cases need and those that many need; what a compiler
-refuses is refused for every case that needs it, without asking again.
+is built once, those first that most cases need; what a compiler refuses is refused for every case
+that needs it, without asking again.
 """
 
 from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 import msgspec
@@ -20,7 +21,7 @@ from backends.registry import load_adapter
 from backends.workers import Build, Built, Job, Loss, Run, Workers
 from selector.errors import AttnselError
 
-__all__ = ["build_kernels", "find_kernels"]
+__all__ = ["Kernel", "build_kernels", "find_kernels"]
 
 Kernel = tuple[str, Batch]
 """An adapter's path, and the smallest batch that needs what is compiled."""
@@ -46,19 +47,10 @@ def find_kernels(runs: Iterable[Run]) -> dict[Run, Kernel]:
     return found
 
 
-def in_order(needed: dict[Run, Kernel]) -> list[Kernel]:
-    """Kernels once each: those of accepted cases first, then those that most cases need."""
-    weights: dict[Kernel, tuple[int, int]] = {}
-    for run, kernel in needed.items():
-        accepted, count = weights.get(kernel, (0, 0))
-        weights[kernel] = max(accepted, int(run.case.accepts)), count + 1
-    return sorted(weights, key=lambda kernel: weights[kernel], reverse=True)
-
-
 def build_kernels(
     needed: dict[Run, Kernel],
     workers: Workers,
-    limit_s: float,
+    build_until: float,
     until: float | None,
     on_note: Callable[[str], object],
 ) -> tuple[dict[Kernel, str], set[Kernel]]:
@@ -67,14 +59,14 @@ def build_kernels(
     Args:
         needed: by which runs.
         workers: say on which device, and how a process is started.
-        limit_s: for all of them.
-        until: when the whole run ends, by ``time.monotonic``.
+        build_until: when building ends, by ``time.monotonic``.
+        until: when the whole run does.
         on_note: told in a line what went wrong.
 
     Returns:
         What a compiler refused, with its words; and what there was no time for.
     """
-    kernels = in_order(needed)
+    kernels = [kernel for kernel, _ in Counter(needed.values()).most_common()]
     refused: dict[Kernel, str] = {}
     if not kernels:
         return refused, set()
@@ -92,8 +84,8 @@ def build_kernels(
 
     builders = Workers(workers.device, max(1, (os.cpu_count() or 1) // 2), workers.command)
     on_note(f"building {len(kernels)} kernels, {builders.count} at a time")
-    end = time.monotonic() + limit_s
-    left = builders.answer(jobs, limit_s, hear, end if until is None else min(end, until))
+    end = build_until if until is None else min(build_until, until)
+    left = builders.answer(jobs, max(1.0, end - time.monotonic()), hear, end)
     if left:
         on_note(f"{len(left)} of {len(kernels)} kernels are not built: the time was over")
     return refused, {jobs[job] for job in left if isinstance(job, Build)}

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from backends.building import build_kernels, find_kernels
+from backends.building import Kernel, build_kernels, find_kernels
 from backends.cases import Case, Untested, find_cases
 from backends.certificate import Certificate
 from backends.judging import CaseResult, failed, refusal, run_case
@@ -222,15 +222,20 @@ def _run(
             keep(failed(job.case, str(became)))
 
     needed = find_kernels(cases)
-    refused, unbuilt = build_kernels(needed, workers, limits.build_s, until, on_note)
-    asked = []
-    for job in cases:
-        why = refused.get(needed[job]) if job in needed else None
-        if why is None:
-            asked.append(job)
-        else:
-            keep(refusal(job.case, why))
-    # what may be cut off, or must still be built, comes last
-    asked.sort(key=lambda job: (needed.get(job) in unbuilt, not job.case.accepts))
-    left = workers.answer(asked, limits.case_s, hear, until)
+    ready: set[Kernel] = set()
+    refused: dict[Kernel, str] = {}
+    build_until = time.monotonic() + limits.build_s
+    left: list[Job] = []
+    for accepted in (True, False):  # what is claimed first, with its kernels
+        asked = [job for job in cases if job.case.accepts is accepted]
+        kernels = {job: needed[job] for job in asked if job in needed and needed[job] not in ready}
+        more, unbuilt = build_kernels(kernels, workers, build_until, until, on_note)
+        refused |= more
+        ready |= set(kernels.values()) - unbuilt
+        for job in asked:
+            if needed.get(job) in refused:
+                keep(refusal(job.case, refused[needed[job]]))
+        asked = [job for job in asked if needed.get(job) not in refused]
+        asked.sort(key=lambda job: needed.get(job) in unbuilt)  # what must still be built is last
+        left += workers.answer(asked, limits.case_s, hear, until)
     return [job for job in left if isinstance(job, Run)]

@@ -3,18 +3,17 @@
 import importlib.util
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from backends import building
-from backends import certify as certifying
 from backends.cases import Case
 from backends.certify import Limits, Runs, certify
 from backends.contract import Batch
 from backends.judging import CaseResult, Judgement
-from backends.workers import Workers, WorkersError
+from backends.workers import Job, Run, Workers, WorkersError
 from selector import Selector
 from selector.manifest import Manifest
 from selector.values import Device, Facts, Phase, Position
@@ -179,15 +178,26 @@ def test_a_kernel_that_does_not_compile_is_asked_once(manifest: Manifest, does: 
     )
 
 
-def test_kernels_of_accepted_cases_are_built_first_then_those_of_many(
-    manifest: Manifest, does: ModuleType
+def test_what_is_claimed_is_built_and_run_before_what_is_not(
+    manifest: Manifest, does: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = "backends.crashing:compiled"
     refused = [case(does.RIGHT, accepts=False, seq_len=n) for n in (2, 4, 5)]
-    once, twice = [case(does.WRONG)], [case(does.LATE, seq_len=n) for n in (2, 4)]
-    runs = [certifying.Run(path, one, "cpu", 0) for one in (*refused, *once, *twice)]
-    kernels = building.in_order(building.find_kernels(runs))
-    assert [batch.page_size for _, batch in kernels] == [does.LATE, does.WRONG, does.RIGHT]
+    claimed = [case(does.LATE), case(does.WRONG, seq_len=2), case(does.WRONG, seq_len=4)]
+    order: list[str] = []
+
+    def answer(self: Workers, jobs: Iterable[Job], *_: object) -> list[Job]:
+        for job in jobs:
+            batch = job.case.batch if isinstance(job, Run) else job.batches[0]
+            order.append(f"{type(job).__name__} {batch.page_size}")
+        return []
+
+    monkeypatch.setattr(Workers, "answer", answer)
+    run(manifest, (*refused, *claimed), "compiled")
+    late, wrong, right = does.LATE, does.WRONG, does.RIGHT
+    assert order == [
+        *(f"Build {wrong}", f"Build {late}", f"Run {late}", f"Run {wrong}", f"Run {wrong}"),
+        *(f"Build {right}", f"Run {right}", f"Run {right}", f"Run {right}"),
+    ]
 
 
 def test_a_worker_that_cannot_start_is_no_verdict(manifest: Manifest, does: ModuleType) -> None:
