@@ -23,6 +23,7 @@ from selector.report.findings import finding_lines
 from selector.report.text import BLANK, Line, Style, faint, grid, line, strong, warn
 from selector.report.text import Piece as Styled
 from selector.report.wording import Places, capabilities_words, counted, listed
+from selector.values import Position
 
 __all__ = ["engines_json", "engines_lines"]
 
@@ -31,6 +32,7 @@ _ROLES = {
     "backend": "backend",
     "impl": "implementation",
     "builder": "builder",
+    "operator": "operator",
 }
 _SECTIONS = (
     (Kind.NARROWED, "Narrower: accepts less", Style.BAD),
@@ -84,8 +86,9 @@ def _summary(difference: EngineDifference) -> str:
     """How much changed, how much did not, and how much nobody knows."""
     if not difference.is_readable:
         return "nothing was compared: no backend could be read"
-    shared = counted(len(difference.shared), "backend")
-    same = f"{difference.same:,} claims of the {shared} that both have say the same"
+    kinds = ((difference.shared, "backend"), (difference.shared_operators, "operator"))
+    shared = listed([counted(len(names), noun) for names, noun in kinds if names], "and")
+    same = f"{difference.same:,} claims of the {shared or 'none'} that both have say the same"
     open_ = len(difference.uncompared) + len(difference.unread)
     rest = f"{open_:,} could not be compared"
     number = len(difference.changes) + len(difference.guards) + len(difference.backends)
@@ -97,17 +100,24 @@ def _backend_lines(changes: Sequence[BackendChange]) -> Iterator[Line]:
     if not changes:
         return
     yield BLANK
-    yield line(strong("Backends"), f" ({len(changes)})")
+    yield line(strong("Came, went or are others"), f" ({len(changes)})")
     yield from grid([_backend_row(one) for one in changes], indent=2, gap=2)
 
 
 def _backend_row(one: BackendChange) -> list[str]:
     before, after = (
-        f"{words} ({place_of(at)})" if at is not None else words
+        _placed(words, at, one.name)
         for words, at in ((one.before, one.before_at), (one.after, one.after_at))
     )
     said = {Kind.ADDED: after, Kind.REMOVED: before}.get(one.kind, f"{before} → {after}")
     return [one.kind, one.name, _ROLES[one.role], said]
+
+
+def _placed(words: str, at: Position | None, name: str) -> str:
+    """A class and its place; the place alone of what stands there under its own name."""
+    if at is None:
+        return words
+    return place_of(at) if words == name else f"{words} ({place_of(at)})"
 
 
 def _change_lines(
@@ -215,6 +225,9 @@ def _owner(side: Side) -> str:
 
 def _who(one: Change) -> Iterator[str | Styled]:
     """The backends, by whether their own class says it, now or then."""
+    if one.what is What.OPERATOR:
+        yield _names(one.backends)
+        return
     before, after = set(one.own_before), set(one.own_after)
     both = one.before is not None and one.after is not None
     if not both:  # there is no then, or no now

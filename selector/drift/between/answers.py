@@ -13,7 +13,7 @@ from selector.drift.saying import takes
 
 __all__ = ["Delta", "compare_answers", "compare_values"]
 
-_ABLE = ("supports_", "can_")
+_ABLE = ("supports_", "can_", "accepts")
 """How attributes begin of which ``True`` accepts more than ``False``; of others, nobody knows."""
 _LISTS = ("get_supported_", "supported_")
 """How attributes begin that list what is accepted."""

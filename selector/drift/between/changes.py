@@ -60,6 +60,7 @@ class What(StrEnum):
     CLAIM = "claim"
     METHOD = "method"
     ARGUMENT = "argument"  # of constructors: which of its values they do not refuse
+    OPERATOR = "operator"  # what a function, or the class that plans one, declares
 
 
 class Side(msgspec.Struct, frozen=True):
@@ -86,14 +87,16 @@ class Change(msgspec.Struct, frozen=True):
 
     Attributes:
         kind: in which way.
-        what: a claim, a method that does the work, or an argument of constructors.
-        role: the class of the backend that is asked: ``backend``, ``impl``, ``builder``.
-        name: of the attribute, method or argument.
+        what: a claim, a method that does the work, an argument of constructors, or what an
+            operator declares.
+        role: the class of the backend that is asked: ``backend``, ``impl``, ``builder``; or
+            ``operator``.
+        name: of the attribute, method, argument or declaration.
         before, after: both versions; ``None``: no class of that version says anything.
         capabilities: the architectures on which it changes so.
         gained, lost: values that are accepted now, or no longer, of those both were asked with.
         by: the list that the method looks into, in both versions, where that changed.
-        backends: those that it reaches, in the registry's order.
+        backends: those that it reaches, in the registry's order; or the operators.
         own_before, own_after: those of them whose own class says it; the others inherit it.
         overridden_by: backends that have the same class among their ancestors and say it
             otherwise, so that they are not reached.
@@ -159,7 +162,7 @@ class BackendChange(msgspec.Struct, frozen=True):
         kind: ``added``, ``removed``, ``renamed``, ``changed`` (another class), ``moved`` (the class
             is in another module), ``opened``, ``settled``, ``uncompared``.
         name: of the backend, the new one where it has two.
-        role: ``registry``: the backend itself; else which of its classes.
+        role: ``registry``: the backend itself; else which of its classes; or ``operator``.
         before, after: the class, or why it is not known; of ``renamed``, the names.
         before_at, after_at: where; ``None`` where it is not there.
     """
@@ -181,6 +184,7 @@ class Version(msgspec.Struct, frozen=True):
         version: as the source states it; empty: it does not.
         source: as it was given.
         backends: how many it has.
+        operators: how many declare their own capabilities.
         findings: what could not be read.
     """
 
@@ -188,6 +192,7 @@ class Version(msgspec.Struct, frozen=True):
     version: str
     source: str
     backends: int
+    operators: int
     findings: tuple[Finding, ...]
 
 
@@ -198,10 +203,12 @@ class EngineDifference(msgspec.Struct, frozen=True):
         old, new: the versions.
         capabilities: the architectures that both were asked about.
         shared: the backends that are in both.
-        backends: those that came, went or have other classes.
-        changes: of claims, methods and arguments; those that reach the most backends first.
+        shared_operators: the operators that are in both.
+        backends: those that came, went or have other classes, and operators that came or went.
+        changes: of claims, methods, arguments and declarations; those that reach the most
+            backends first.
         guards: refusals of constructors that came, went or have other tests.
-        same: how many claims, methods and arguments of all classes say the same.
+        same: how many claims, methods, arguments and declarations say the same.
         uncompared: those that are known in neither version, so that nothing is said of them.
         unread: classes that could be read in neither.
     """
@@ -210,6 +217,7 @@ class EngineDifference(msgspec.Struct, frozen=True):
     new: Version
     capabilities: tuple[str, ...]
     shared: tuple[str, ...]
+    shared_operators: tuple[str, ...]
     backends: tuple[BackendChange, ...]
     changes: tuple[Change, ...]
     guards: tuple[GuardChange, ...]
@@ -224,5 +232,5 @@ class EngineDifference(msgspec.Struct, frozen=True):
 
     @property
     def is_readable(self) -> bool:
-        """Whether both have backends: else nothing was compared."""
-        return bool(self.old.backends and self.new.backends)
+        """Whether both have backends or operators: else nothing was compared."""
+        return all(one.backends or one.operators for one in (self.old, self.new))

@@ -14,9 +14,9 @@ __all__ = ["Classes", "find_moves"]
 
 
 def find_moves(old: EngineReading, new: EngineReading) -> dict[str, str]:
-    """Old path → new path, of classes that are in another module under the same name.
+    """Old path → new path, of classes and operators that are in another module by the same name.
 
-    Only where one version has one such class and the other another: else nobody knows which of
+    Only where one version has one of that name and the other another: else nobody knows which of
     them it is.
     """
     before, after = _paths(old), _paths(new)
@@ -29,12 +29,13 @@ def find_moves(old: EngineReading, new: EngineReading) -> dict[str, str]:
 
 
 def _paths(reading: EngineReading) -> set[str]:
-    return {
+    classes = {
         path
         for backend in (*reading.backends, *reading.prefill)
         for cls in backend.classes().values()
         for path in cls.mro
     }
+    return classes | {operator.name for operator in reading.operators}
 
 
 def _by_name(paths: set[str]) -> dict[str, list[str]]:

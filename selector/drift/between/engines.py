@@ -17,8 +17,13 @@ from selector.drift.between.changes import (
 from selector.drift.between.classes import Classes, find_moves
 from selector.drift.between.constructors import compare_arguments, compare_guards
 from selector.drift.between.members import compare_claims, compare_methods
+from selector.drift.between.operators import (
+    compare_operators,
+    pair_operators,
+    unpaired_operators,
+)
 from selector.drift.between.registry import Pair, compare_registries, pair_backends
-from selector.drift.reading import EngineReading
+from selector.drift.reading import EngineReading, Vocabulary
 
 __all__ = ["compare_engines"]
 
@@ -32,7 +37,8 @@ def compare_engines(old: EngineReading, new: EngineReading) -> EngineDifference:
     """
     pairs = pair_backends(old, new)
     moves = find_moves(old, new)
-    classes = [*_classes(old, new, pairs, moves)]
+    capabilities = tuple(one for one in old.capabilities if one in new.capabilities)
+    classes = [*_classes(pairs, moves, capabilities, new.vocabulary)]
     found: list[Change] = []
     guards: list[GuardChange] = []
     same = 0
@@ -41,14 +47,22 @@ def compare_engines(old: EngineReading, new: EngineReading) -> EngineDifference:
             same += sum(not changes for changes in part.values())
             found += [change for changes in part.values() for change in changes]
         guards += compare_guards(one)
+    operators = pair_operators(old, new, moves)
+    for changes in compare_operators(operators, capabilities):
+        same += not changes
+        found += changes
     told = [_overriding(change, classes) for change in _joined(found)]
     told.sort(key=lambda change: -len(change.backends))
-    registry = [*compare_registries(old, new, pairs, moves)]
+    registry = [
+        *compare_registries(old, new, pairs, moves),
+        *unpaired_operators(old, new, operators),
+    ]
     return EngineDifference(
         _version(old),
         _version(new),
-        tuple(one for one in old.capabilities if one in new.capabilities),
+        capabilities,
         tuple(pair.name for pair in pairs),
+        tuple(after.name for _, after in operators),
         tuple(one for one in registry if one.kind is not Kind.UNCOMPARED),
         tuple(one for one in told if one.kind is not Kind.UNCOMPARED),
         tuple(_joined_guards(guards)),
@@ -60,15 +74,19 @@ def compare_engines(old: EngineReading, new: EngineReading) -> EngineDifference:
 
 def _version(reading: EngineReading) -> Version:
     count = len(reading.backends) + len(reading.prefill)
-    return Version(reading.engine, reading.version, reading.source, count, reading.findings)
+    operators = len(reading.operators)
+    return Version(
+        reading.engine, reading.version, reading.source, count, operators, reading.findings
+    )
 
 
 def _classes(
-    old: EngineReading, new: EngineReading, pairs: Sequence[Pair], moves: dict[str, str]
+    pairs: Sequence[Pair],
+    moves: dict[str, str],
+    capabilities: tuple[str, ...],
+    vocabulary: Vocabulary,
 ) -> Iterator[Classes]:
     """The classes that were read in both versions."""
-    capabilities = tuple(one for one in old.capabilities if one in new.capabilities)
-    vocabulary = new.vocabulary
     lists = {
         method: vocabulary.lists[field]
         for field, method in vocabulary.values.items()
@@ -117,7 +135,7 @@ def _joined_guards(guards: Iterable[GuardChange]) -> Iterator[GuardChange]:
 def _overriding(change: Change, classes: Sequence[Classes]) -> Change:
     """The change, with the heirs of the class that changed which say it themselves."""
     before, after = change.by or (change.before, change.after)
-    if after is None or change.what is What.ARGUMENT:
+    if after is None or change.what in (What.ARGUMENT, What.OPERATOR):
         return change
     names = []
     for one in classes:

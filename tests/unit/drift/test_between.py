@@ -13,7 +13,7 @@ from selector.drift.between.changes import Change, EngineDifference, Kind, Side,
 from selector.drift.between.engines import compare_engines
 from selector.drift.engines.vllm import READER
 from selector.drift.modules import Modules
-from selector.drift.reading import Answer, EngineReading
+from selector.drift.reading import Answer, Dynamic, EngineReading, Operator
 from selector.drift.sources import open_source
 from selector.values import Position
 
@@ -364,3 +364,100 @@ def test_what_stands_nowhere_is_told_at_its_class(read: Any) -> None:
     attributes = impl.attributes | {DENSE: nowhere}
     found = only(compare_engines(old, replaced(old, "FLASH", attributes=attributes)), DENSE)
     assert (found.after.at, found.after.defined_in) == (impl.at, "")
+
+
+AT = Position("flash/ops.py", 7, 1)
+
+
+def operators(*known: Operator) -> EngineReading:
+    """A library that has no registry."""
+    return EngineReading(
+        "flash", "1.0", "flash.whl", "cuda", CAPABILITIES, (), (), 1, (), operators=known
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "name", "kind", "where"),
+    [
+        (
+            {"accepts": Answer(value=["9.0"])},
+            {"accepts": Answer(value=["9.0", "12.0"])},
+            "accepts",
+            Kind.WIDENED,
+            ("12.0",),
+        ),
+        (
+            {"backends": {"fa3": Answer(value=["9.0"])}},
+            {"backends": {"fa3": Answer(raises="ValueError")}},
+            "accepts by fa3",
+            Kind.NARROWED,
+            ("9.0",),
+        ),
+        ({}, {"backends": {"fa3": Answer(value=[])}}, "accepts by fa3", Kind.ADDED, CAPABILITIES),
+        (
+            {"refuses": {}},
+            {"refuses": {"8.0": AT}},
+            "accepts without raising",
+            Kind.NARROWED,
+            ("8.0",),
+        ),
+        (
+            {"features": {"supports_sinks": Answer(value=False)}},
+            {"features": {"supports_sinks": Answer(value=True)}},
+            "supports_sinks",
+            Kind.WIDENED,
+            CAPABILITIES,
+        ),
+        (
+            {"features": {"lse_modes": Answer(value=["none"])}},
+            {"features": {"lse_modes": Answer(value=["base2"])}},
+            "lse_modes",
+            Kind.CHANGED,
+            CAPABILITIES,
+        ),
+        (
+            {"accepts": Answer(value=["9.0"])},
+            {"accepts": Answer(dynamic=Dynamic(AT, "probe()", "asks the driver"))},
+            "accepts",
+            Kind.OPENED,
+            ("9.0",),
+        ),
+        ({"enforced": False}, {"enforced": True}, "enforced", Kind.CHANGED, CAPABILITIES),
+    ],
+)
+def test_what_operators_declare_is_compared(
+    before: dict[str, Any], after: dict[str, Any], name: str, kind: Kind, where: tuple[str, ...]
+) -> None:
+    old, new = (operators(Operator("flash.ops.run", AT, **said)) for said in (before, after))
+    found = compare_engines(old, new)
+    change = [one for one in found.changes if one.name == name and one.capabilities == where]
+    assert [(one.kind, one.what, one.backends) for one in change] == [
+        (kind, What.OPERATOR, ("flash.ops.run",))
+    ]
+    back = compare_engines(new, old)
+    assert sorted(one.kind.opposite for one in found.changes) == sorted(
+        c.kind for c in back.changes
+    )
+    assert not compare_engines(old, old).is_different
+    assert found.is_readable
+
+
+def test_an_operator_that_raises_is_told_at_the_raise() -> None:
+    raises = Position("flash/ops.py", 9, 5)
+    old = operators(Operator("flash.ops.run", AT, refuses={}))
+    new = operators(Operator("flash.ops.run", AT, refuses={"8.0": raises}))
+    (change,) = compare_engines(old, new).changes
+    assert (change.before.at, change.after.at) == (AT, raises)
+
+
+def test_operators_that_came_went_or_moved() -> None:
+    old = operators(*(Operator(name, AT) for name in ("flash.run", "flash.a.plan", "flash.old")))
+    new = operators(*(Operator(name, AT) for name in ("flash.run", "flash.b.plan", "flash.new")))
+    found = compare_engines(old, new)
+    assert {(one.kind, one.name) for one in found.backends} == {
+        (Kind.MOVED, "flash.b.plan"),
+        (Kind.REMOVED, "flash.old"),
+        (Kind.ADDED, "flash.new"),
+    }
+    assert found.shared_operators == ("flash.run", "flash.b.plan")
+    assert found.changes == ()
