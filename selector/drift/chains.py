@@ -147,6 +147,23 @@ def _look(world: World, function: ast.AST) -> _Stores:
     return found
 
 
+def _asked(world: World, statement: ast.stmt) -> frozenset[str]:
+    """The attributes of the object that a statement reads."""
+
+    def look() -> frozenset[str]:
+        return frozenset(
+            node.attr
+            for node in ast.walk(statement)
+            if isinstance(node, ast.Attribute)
+            and isinstance(node.ctx, ast.Load)
+            and isinstance(node.value, ast.Name)
+            and node.value.id == "self"
+        )
+
+    found: frozenset[str] = world.modules.look("asked", statement, look)
+    return found
+
+
 def _methods(world: World, cls: ClassTerm) -> dict[str, list[ast.FunctionDef]]:
     """All methods of a class and its ancestors by name, constructors left out."""
     found: dict[str, list[ast.FunctionDef]] = {}
@@ -176,6 +193,7 @@ class _Runner:
         self.object = _Object(world, chain)
         self.envs: list[Env] = [Env({}) for _ in chain]
         self.used = False
+        self.read: set[str] = set()  # attributes that a statement before asks of the object
         self.receiver: Instance | None = None
         if (cls := self.object.cls) is not None:
             body = next(one for one in chain if one.cls is not None)
@@ -221,12 +239,13 @@ class _Runner:
                 done = True
             for target, value in _settled(self.world, body, statement):
                 self._settle(body, env, target, value)
+            self.read |= _asked(self.world, statement)
         if after is not None and not done:
             self._follow(number + 1, self._handed(body, env, after))
 
     def _settle(self, body: Body, env: Env, target: str, value: ast.expr | Import) -> None:
         name = target.removeprefix("self.")
-        if name is not target and (name not in self.object.once or self.receiver is None):
+        if name is not target and (name not in self.object.once or name in self.read):
             return
         made = self._evaluate(body, env, value)
         if isinstance(made, RaisedError):

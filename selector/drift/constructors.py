@@ -9,7 +9,7 @@ from typing import Any
 
 from selector.drift.chains import Body
 from selector.drift.evaluating import Probe, Worlds, ask, label, position
-from selector.drift.guards import read_guards
+from selector.drift.guards import events, read_guards
 from selector.drift.hierarchy import order
 from selector.drift.reading import Assigned, Guard
 from selector.drift.terms import ClassTerm, Place
@@ -45,7 +45,7 @@ def constructors_of(world: World, cls: Any) -> list[Body]:
     """The constructors that run, in order: each that calls ``super().__init__`` has a next."""
     linear = ask(world, lambda frame: order(world, cls)) if isinstance(cls, ClassTerm) else ()
     found: list[Body] = []
-    call = None
+    call, way = None, None
     for one in linear if isinstance(linear, (list, tuple)) else ():
         if not isinstance(one, ClassTerm):
             continue
@@ -53,9 +53,12 @@ def constructors_of(world: World, cls: Any) -> list[Body]:
         if len(bindings) != 1 or not isinstance(bindings[0].node, ast.FunctionDef):
             continue
         function = bindings[0].node
-        found.append(Body(label(one), one.module, function, one, one.outer, call))
+        tests, certain = (way.tests, way.certain) if way is not None else ((), call is None)
+        body = Body(label(one), one.module, function, one, one.outer, call, tests, certain)
+        found.append(body)
         if (call := _super_call(function)) is None:
             break
+        way = next(events(function.body, sought=call), None)
     return found
 
 

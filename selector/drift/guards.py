@@ -27,7 +27,7 @@ CAPABILITY = "capability"
 
 
 class Event(msgspec.Struct, frozen=True):
-    """A ``raise``, ``assert`` or ``return`` that says something, and the tests around it.
+    """A ``raise``, ``assert``, ``return`` of something, or call that is sought, and the way to it.
 
     Attributes:
         node: the statement.
@@ -36,7 +36,7 @@ class Event(msgspec.Struct, frozen=True):
         before: the statements before it on its way, those of the blocks around it too.
     """
 
-    node: ast.Raise | ast.Assert | ast.Return
+    node: ast.stmt
     tests: Tests
     certain: bool
     before: tuple[ast.stmt, ...]
@@ -47,20 +47,25 @@ def events(
     tests: Tests = (),
     certain: bool = True,
     before: tuple[ast.stmt, ...] = (),
+    sought: ast.Call | None = None,
 ) -> Iterator[Event]:
-    """The events of a function's body, in order."""
+    """The events of a function's body, in order; where a call is sought, that alone."""
     for statement in body:
         match statement:
-            case ast.Raise(exc=ast.expr()) | ast.Return(value=ast.expr()):
+            case ast.Raise(exc=ast.expr()) | ast.Return(value=ast.expr()) if sought is None:
                 yield Event(statement, tests, certain, before)
-            case ast.Assert(test=test):
+            case ast.Assert(test=test) if sought is None:
                 yield Event(statement, (*tests, (test, False)), certain, before)
             case ast.If(test=test):
-                yield from events(statement.body, (*tests, (test, True)), certain, before)
-                yield from events(statement.orelse, (*tests, (test, False)), certain, before)
+                yield from events(statement.body, (*tests, (test, True)), certain, before, sought)
+                yield from events(
+                    statement.orelse, (*tests, (test, False)), certain, before, sought
+                )
             case ast.For() | ast.While() | ast.With() | ast.Try():
                 for field in ("body", "orelse", "finalbody"):
-                    yield from events(getattr(statement, field, []), tests, False, before)
+                    yield from events(getattr(statement, field, []), tests, False, before, sought)
+            case _ if any(node is sought for node in ast.walk(statement)):
+                yield Event(statement, tests, certain, before)
         before = (*before, statement)
         if any(isinstance(node, ast.Return) for node in ast.walk(statement)):
             if isinstance(statement, ast.If) and (past := _past(statement)) is not None:
@@ -79,12 +84,11 @@ def _past(statement: ast.If) -> tuple[ast.expr, bool] | None:
 
 
 def _ends(body: list[ast.stmt]) -> bool:
-    match body[-1:]:
-        case [ast.Return() | ast.Raise()]:
-            return True
-        case [ast.If() as inner]:
-            return _ends(inner.body) and _ends(inner.orelse)
-    return False
+    return any(
+        isinstance(one, (ast.Return, ast.Raise))
+        or (isinstance(one, ast.If) and _ends(one.body) and _ends(one.orelse))
+        for one in body
+    )
 
 
 def read_guards(
@@ -143,7 +147,8 @@ class _Asked:
 def _guard(asked: _Asked, number: int, event: Event) -> Guard | None:
     body = asked.chain[number]
     at = position(Place.of(body.module, event.node))
-    where = _capabilities(asked, number, event)
+    certain = event.certain and all(one.certain for one in asked.chain[: number + 1])
+    where = _capabilities(asked, number, event, certain)
     if where is None:
         return None
     tests = [test for one in asked.chain[: number + 1] for test in one.tests] + [*event.tests]
@@ -154,7 +159,6 @@ def _guard(asked: _Asked, number: int, event: Event) -> Guard | None:
     for test, _ in event.tests:
         arguments |= dict.fromkeys(paths_of(test, asked.reads[number]))
     refuses: list[Attribute] = []
-    certain = event.certain and all(one.certain for one in asked.chain[: number + 1])
     for name, probe in asked.probes.items() if certain else ():
         if any(path == name or path.startswith(f"{name}.") for path in arguments):
             answers = _refused(asked, number, event, name, probe)
@@ -171,7 +175,7 @@ def _all(asked: _Asked) -> tuple[str, ...]:
     return tuple(asked.worlds.by_capability)
 
 
-def _capabilities(asked: _Asked, number: int, event: Event) -> Answer | None:
+def _capabilities(asked: _Asked, number: int, event: Event, certain: bool) -> Answer | None:
     """On which architectures it certainly raises; ``None``: on none, whatever is given."""
     refused: list[str] = []
     open_on: list[str] = []
@@ -183,7 +187,7 @@ def _capabilities(asked: _Asked, number: int, event: Event) -> Answer | None:
             run = asked.run(world, "", 0)
             held = _holds(run, number, event)
             depends = run.used_capability or world.used_capability
-        if held is True and event.certain:
+        if held is True and certain:
             refused.append(capability)
         elif held is not False:
             open_on.append(capability)
