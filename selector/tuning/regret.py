@@ -84,7 +84,9 @@ def chosen_by(selector: Selector, results: Results) -> Choose:
 
     def choose(one: Measured) -> str | None:
         shape = one.shape
-        answer = selector.bind(results.device, shape.layer, facts).resolve_one(shape.request)
+        answer = selector.bind(results.device, shape.layer, facts).resolve_one(
+            shape.request, brief=True
+        )
         choice = answer.prefill if shape.phase is Phase.PREFILL else answer.decode
         return choice.backend
 

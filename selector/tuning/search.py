@@ -27,6 +27,9 @@ PRICES = (0.001, 0.002, 0.004, 0.008, 0.016)
 _PARTS = 5
 _CHUNK = 8
 _ROUNDS = 3
+_ALIKE = 1.1
+"""How much slower, at one shape, a candidate may be that stands in for another."""
+
 _NOTHING = 10.0
 """The regret of a choice that cannot run."""
 
@@ -100,6 +103,28 @@ def _cost(one: Measured, order: Sequence[str], aims: Aims) -> float:
     return log(regret) + aims.weight * max(0.0, log(regret / aims.worst))
 
 
+def _without_doubles(measured: Sequence[Measured], names: Sequence[str]) -> list[str]:
+    """The candidates without those for which another one does as well.
+
+    The other one runs wherever they run, is as fast in the mean, and nowhere much slower.
+    """
+    kept = [*names]
+    for name in names:
+        if any(_stands_in(measured, other, name) for other in kept if other != name):
+            kept.remove(name)
+    return kept
+
+
+def _stands_in(measured: Sequence[Measured], other: str, name: str) -> bool:
+    ratios = []
+    for times in (one.times for one in measured):
+        if name in times:
+            if other not in times:
+                return False
+            ratios.append(times[other] / times[name])
+    return max(ratios) <= _ALIKE and fsum(map(log, ratios)) <= 0
+
+
 class _Picked(msgspec.Struct, frozen=True):
     """A condition as bits over the shapes, and the candidate tried first there."""
 
@@ -119,11 +144,12 @@ class _Search:
         self.prices = {bits: self.unit * _bounds(when) for bits, when in self.conditions.items()}
         names = sorted({name for one in measured for name in one.times})
         self.orders = self._orders(names)
+        firsts = _without_doubles(measured, names)
         self.costs = {
-            name: [_cost(one, self.orders[name], aims) for one in measured] for name in names
+            name: [_cost(one, self.orders[name], aims) for one in measured] for name in firsts
         }
         self.list: list[_Picked] = []
-        self.last = names[0]
+        self.last = firsts[0]
 
     def _orders(self, names: list[str]) -> dict[str, tuple[str, ...]]:
         """For each candidate tried first, who follows: the widest and cheapest next."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from backends.shapes import read_grid
 from selector.tuning.regret import by_rules, first_of, regret_of
-from selector.tuning.results import Measured, Results, Timing
+from selector.tuning.results import Measured, Results, Shape, Timing
 from selector.tuning.rules import Rule, conditions_over, values_of
 from selector.tuning.search import PRICES, Aims, find_rules
 from selector.values import Phase
@@ -84,6 +84,17 @@ def test_noise_makes_no_rules(make_results: Callable[..., Results]) -> None:
     results = make_results(lambda _: {"flashinfer_fa2": 10.0, "flashinfer_fa3": 10.0})
     assert len(find_rules(results.measured, Aims())) == 1
     assert min(PRICES) > 0
+
+
+def test_a_double_is_never_first(make_results: Callable[..., Results]) -> None:
+    """Two candidates alike but for noise, and a third: rules are between the third and one."""
+
+    def law(shape: Shape) -> dict[str, float]:
+        long = (shape.request.seq_len or 0) > 4096
+        return {"b": 10.0, "double": 10.1, "c": 5.0 if long else 20.0}
+
+    firsts = {rule.order[0] for rule in find_rules(make_results(law).measured, Aims())}
+    assert firsts == {"b", "c"}
 
 
 def test_conditions_are_what_their_bits_say() -> None:
