@@ -12,16 +12,17 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
+from typing import Protocol, TypeGuard
 
 import msgspec
 
-from backends.contract import Batch
+from backends.contract import Adapter, Batch
 from backends.judging import CaseResult
 from backends.registry import load_adapter
 from backends.workers import Build, Built, Job, Loss, Run, Workers
 from selector.errors import AttnselError
 
-__all__ = ["Kernel", "build_kernels", "find_kernels"]
+__all__ = ["Kernel", "build_kernels", "compiles", "find_kernels"]
 
 Kernel = tuple[str, Batch]
 """An adapter's path, and the smallest batch that needs what is compiled."""
@@ -30,18 +31,31 @@ _SPELLINGS = {"fp8": "fp8_e4m3"}
 """Names of one cache dtype."""
 
 
+class Compiled(Adapter, Protocol):
+    """An adapter whose kernels are compiled on first use."""
+
+    def kernel(self, batch: Batch) -> Batch:
+        """The smallest batch for which the same kernel is compiled."""
+        ...
+
+
+def compiles(adapter: Adapter) -> TypeGuard[Compiled]:
+    """Whether an adapter's kernels are compiled on first use."""
+    return callable(getattr(adapter, "kernel", None))
+
+
 def find_kernels(runs: Iterable[Run]) -> dict[Run, Kernel]:
     """The kernel that each run needs, of adapters that compile theirs."""
     found: dict[Run, Kernel] = {}
     for run in runs:
-        kernel = getattr(load_adapter(run.adapter), "kernel", None)
-        if not callable(kernel):
+        adapter = load_adapter(run.adapter)
+        if not compiles(adapter):
             continue
         batch = run.case.batch
         cache = _SPELLINGS.get(batch.cache_dtype, batch.cache_dtype)
         same = "auto" if cache == batch.dtype else cache
         try:
-            found[run] = run.adapter, kernel(msgspec.structs.replace(batch, kv_dtype=same))
+            found[run] = run.adapter, adapter.kernel(msgspec.structs.replace(batch, kv_dtype=same))
         except AttnselError:  # such a batch cannot exist, which running it will say
             continue
     return found

@@ -57,7 +57,7 @@ __all__ = ["Case", "CaseSet", "Untested", "find_cases"]
 
 _ALWAYS = (
     *("head_size", "dtype", "kv_cache_dtype", "block_size", "attn_type"),
-    *("sliding_window", "non_causal", "sink", "soft_cap", *FEATURES),
+    *("sliding_window", "non_causal", "sink", "soft_cap"),
 )
 _LENGTHS = ("query_len", "seq_len", "has_context")
 _MLA_SIZES = ("qk_nope_head_dim", "v_head_dim", "num_heads")
@@ -191,7 +191,9 @@ class _Finder:
             yield from self._constraint_cases(base, constraint)
         for name, accepted in self.spec.accepts.items():
             stated = any(rule.reason != NOT_STATED for rule in accepted.rules)
-            if name not in (*self.varied, *_KIND) and stated:
+            if name in FEATURES and stated:
+                self._leave_out(name, accepted.rules[0].position, "no adapter can ask it")
+            elif name not in (*self.varied, *_KIND) and stated:
                 self._leave_out(name, accepted.rules[0].position, "reaches no kernel")
 
     # -- values ------------------------------------------------------------------------------

@@ -17,10 +17,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from backends.building import Kernel, build_kernels, find_kernels
+from backends.building import Kernel, build_kernels, compiles, find_kernels
 from backends.cases import Case, Untested, find_cases
 from backends.certificate import Certificate
 from backends.judging import CaseResult, failed, refusal, run_case
+from backends.probe import find_missing_tools
 from backends.registry import ADAPTERS, MissingAdapterError, load_adapter
 from backends.workers import Built, Job, Loss, Run, Workers
 from selector.evidence import entry_digest
@@ -94,9 +95,14 @@ def find_runs(
             skipped[name] = found.skipped
             continue
         try:
-            load_adapter(path)
+            adapter = load_adapter(path)
         except MissingAdapterError as error:
             skipped[name] = str(error)
+            continue
+        missing = find_missing_tools(facts) if compiles(adapter) else ()
+        if missing:
+            tools = " and ".join(missing)
+            skipped[name] = f"no {tools} here, and its kernels are compiled on first use"
             continue
         wanted = tuple(case for case in found.cases if not fields or case.field in fields)
         untested += (left for left in found.untested if not fields or left.field in fields)

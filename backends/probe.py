@@ -6,8 +6,10 @@ Whatever cannot be found out is left out, which means unknown; nothing here rais
 from __future__ import annotations
 
 import ast
+import os
 import platform
 import re
+import shutil
 from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
@@ -15,7 +17,7 @@ from types import MappingProxyType
 from selector.fields import capability_text
 from selector.values import Device, Facts
 
-__all__ = ["probe_device", "probe_facts"]
+__all__ = ["find_missing_tools", "probe_device", "probe_facts"]
 
 _DISTRIBUTIONS = ("torch", "flashinfer-python", "flashinfer-jit-cache", "nvidia-cudnn-frontend")
 
@@ -58,6 +60,21 @@ def probe_facts() -> Facts:
     _put(found, "cudnn", _cudnn(found.get("cuda", _UNKNOWN)))
     _put(found, "driver", _driver())
     return Facts(MappingProxyType(found))
+
+
+def find_missing_tools(facts: Facts) -> tuple[str, ...]:
+    """What compiling FlashInfer's kernels on first use needs and this machine lacks.
+
+    Looks where FlashInfer does: ``FLASHINFER_NVCC``, ``CUDA_HOME``, ``CUDA_PATH``, the search path,
+    ``/usr/local/cuda``. With ``flashinfer-jit-cache`` installed, kernels come compiled.
+    """
+    if facts.values.get("flashinfer-jit-cache"):
+        return ()
+    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
+    nvcc = os.environ.get("FLASHINFER_NVCC") or (home and f"{home}/bin/nvcc")
+    nvcc = nvcc or shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
+    found = {"nvcc": Path(nvcc).is_file(), "ninja": shutil.which("ninja") is not None}
+    return tuple(name for name, there in found.items() if not there)
 
 
 _UNKNOWN = False

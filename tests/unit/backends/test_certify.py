@@ -1,5 +1,6 @@
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from backends import torch_sdpa
 from backends.cases import Case, Untested, find_cases
 from backends.certificate import Certificate
 from backends.certify import certify, find_runs
-from backends.contract import Batch, PagedKV, RefusedError
+from backends.contract import Batch, MlaShape, PagedKV, RefusedError
 from backends.inputs import make_inputs
 from backends.judging import Judgement, run_case
 from backends.reference import attend
@@ -352,6 +353,110 @@ def test_a_limit_on_lengths_is_tried_on_both_sides() -> None:
     assert varied(cases, "query_len")["21"] is False
     assert varied(cases, "seq_len")["1"] is False
     assert not any(c.accepts for c in cases if c.batch.seq_lens == c.batch.query_lens)
+
+
+SPARSE = (
+    TRUE.replace("mla: false", "mla: true")
+    .replace("sparse: false", "sparse: true\n    dense_prefill: true")
+    .replace(
+        "      head_size: {min: 1}\n", "      head_size: [512, 576]\n      index_topk: {min: 2}\n"
+    )
+    .replace(
+        "      v_head_size: {min: {field: head_size}, max: {field: head_size}, or: [unset]}\n", ""
+    )
+    .replace("platform: [cpu]", "platform: [cuda]")
+    .replace("capability: absent", 'capability: ["9.0"]')
+    .replace(
+        "prefill_paths: [{path: mha, reason: The only way.}]",
+        "prefill_paths:\n"
+        "      - {path: dense_mha, when: {seq_len: {max: {field: index_topk}}}, reason: All.}\n"
+        "      - {path: sparse_mqa, reason: The top-k.}",
+    )
+)
+
+
+def cuda_cases(text: str) -> tuple[Case, ...]:
+    changed = manifest(text=text)
+    (entry,) = changed.entries.values()
+    return find_cases(changed, entry, Device("cuda", "9.0"), FACTS).cases
+
+
+def test_mla_is_asked_on_its_latent_and_sparse_with_its_top_k() -> None:
+    cases = cuda_cases(SPARSE)
+    base, decode = cases[0].batch, next(c.batch for c in cases if c.phase is Phase.DECODE)
+    for batch in (base, decode):
+        assert (batch.head_size, batch.v_head_size, batch.num_kv_heads) == (576, 512, 1)
+        assert (batch.path, batch.topk) == ("sparse_mqa", 64)
+    assert max(base.seq_lens) > 64
+    shapes = {c.value: (c.batch.mla, c.accepts) for c in cases if c.field == "head_size"}
+    assert shapes["512"] == (MlaShape(512, 0, 128, 128), True)
+    assert shapes["577"] == (MlaShape(513, 64, 128, 128), False)
+    tops = {c.value: c.accepts for c in cases if c.field == "index_topk"}
+    assert (tops["1"], tops["2"], tops["2048"]) == (False, True, True)
+    assert "0" not in tops
+
+
+def test_a_dense_path_is_asked_on_expanded_heads() -> None:
+    shorter = SPARSE.replace("index_topk: {min: 2}", "index_topk: {min: 512}")
+    (dense,) = [c for c in cuda_cases(shorter) if c.field == "dense_prefill"]
+    assert (dense.batch.path, dense.batch.topk) == ("dense_mha", None)
+    assert (dense.batch.num_heads, dense.batch.num_kv_heads) == (16, 16)
+    assert (dense.batch.head_size, dense.batch.v_head_size) == (192, 128)
+
+
+def test_a_gpu_goes_further_and_tries_fewer_sizes_that_are_compiled() -> None:
+    text = TRUE.replace("platform: [cpu]", "platform: [cuda]").replace(
+        "capability: absent", 'capability: ["9.0"]'
+    )
+    cases = cuda_cases(text.replace("head_size: {min: 1}", "head_size: [64, 128]", 1))
+    assert varied(cases, "seq_len")["131,072"]
+    assert varied(cases, "head_size") == {
+        "63": False,
+        "96": False,
+        "128": True,
+        "129": False,
+        "192": False,
+        "256": False,
+    }
+
+
+def test_requests_of_several_lengths_are_one_batch() -> None:
+    mixed = [c for c in cases_of(manifest()) if c.field == "requests"]
+    assert [(c.phase, len(c.batch.query_lens)) for c in mixed] == [
+        (Phase.PREFILL, 5),
+        (Phase.DECODE, 3),
+    ]
+    assert (1, 1) in zip(mixed[0].batch.query_lens, mixed[0].batch.seq_lens, strict=True)
+    short = manifest("attn_type: any", "attn_type: any\n      seq_len: {min: 2}")
+    assert all(1 not in c.batch.seq_lens for c in cases_of(short) if c.field == "requests")
+
+
+def test_a_feature_that_no_adapter_can_ask_is_left_untested() -> None:
+    changed = manifest("non_causal: any", "non_causal: any\n      alibi: any")
+    assert "alibi" not in {c.field for c in cases_of(changed)}
+    assert {u.why for u in untested_of(changed) if u.field == "alibi"} == {"no adapter can ask it"}
+
+
+def test_without_a_compiler_what_must_be_compiled_is_skipped(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    stub = Stub(lambda *_: None)
+    stub.kernel = lambda batch: batch  # type: ignore[attr-defined]
+    monkeypatch.setattr(certifying, "load_adapter", lambda _: stub)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    runs = find_runs(manifest(), CPU, FACTS)
+    why = "no nvcc and ninja here, and its kernels are compiled on first use"
+    assert runs.skipped == {"torch_sdpa_flash": why}
+    (tmp_path / "bin").mkdir()
+    for tool in ("bin/nvcc", "ninja"):
+        (tmp_path / tool).write_text("#!/bin/sh\n", "utf-8")
+        (tmp_path / tool).chmod(0o700)
+    assert find_runs(manifest(), CPU, FACTS).skipped == {}
+    monkeypatch.setenv("PATH", "")
+    assert find_runs(manifest(), CPU, FACTS).skipped["torch_sdpa_flash"].startswith("no ninja here")
+    prebuilt = Facts({**FACTS.values, "flashinfer-jit-cache": "0.7.4"})
+    assert find_runs(manifest(), CPU, prebuilt).skipped == {}
 
 
 # -- one case ----------------------------------------------------------------------------------
