@@ -9,7 +9,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from typer.testing import CliRunner
 
+from cli.main import app
 from selector.drift.engines.sglang import READER
 from selector.drift.modules import Modules
 from selector.drift.reading import Backend, EngineReading, Guard
@@ -289,3 +291,56 @@ def test_a_package_without_the_registry_is_a_finding(tmp_path: Path) -> None:
     reading = READER.read(Modules(open_source(place, "sglang")), CAPABILITIES)
     assert (reading.backends, reading.lists) == ((), ())
     assert {finding.code for finding in reading.findings} == {"DRF107"}
+
+
+MANIFEST = """
+attnsel: 1
+name: sglang
+version: "0.1.0"
+backends:
+  - name: flash
+    description: Dense.
+    source: sglang.srt.layers.attention.flash_backend.FlashBackend
+    mla: false
+    sparse: false
+    accepts:
+      platform: [cuda]
+      capability: "8.0..9.0"
+      dtype: [float16, bfloat16]
+      kv_cache_dtype: [bfloat16, float16]
+      head_size: any
+      block_size: [16, 64]
+      attn_type: [decoder]
+    decode_threshold: 1
+    phases: {prefill: {}, decode: {}}
+    prefill_paths:
+      - {path: mha, reason: The only way.}
+  - name: gone
+    description: No longer there.
+    source: sglang
+    mla: false
+    sparse: false
+    accepts: {platform: [cuda], capability: [9.x], dtype: any, kv_cache_dtype: any,
+      head_size: any, block_size: any, attn_type: [decoder]}
+    decode_threshold: 1
+    phases: {prefill: {}, decode: {}}
+    prefill_paths:
+      - {path: mha, reason: The only way.}
+"""
+
+
+def test_the_command_compares_a_manifest_with_the_source(tmp_path: Path) -> None:
+    source = write_package(tmp_path / "source", engine_files())
+    stated = tmp_path / "sglang.yaml"
+    stated.write_text(MANIFEST, "utf-8")
+    command = ["drift", "--manifest", str(stated), "--source", str(source), "--engine", "sglang"]
+    result = CliRunner().invoke(app, [*command, "--format", "json"])
+    assert result.exit_code == 1, result.output
+    said = {(one["code"], one["message"]) for one in msgspec.json.decode(result.output)}
+    texts = [f"{code} {message}" for code, message in sorted(said)]
+    assert any(one.startswith("DRF003 triton is registered") for one in texts)
+    assert any(one.startswith("DRF004 gone is not in the registry") for one in texts)
+    refusals = [one for one in texts if one.startswith("DRF006 flash")]
+    assert any("block_size: the manifest accepts 16, and FlashBackend" in one for one in refusals)
+    assert any("kv_cache_dtype: the manifest accepts float16" in one for one in refusals)
+    assert len(refusals) == 2
