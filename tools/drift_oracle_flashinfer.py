@@ -76,14 +76,14 @@ def plans(known: dict[str, Operator], said: dict[str, Any]) -> Iterator[Verdict]
         for field, want in fields.items():
             answer = got.features.get(field) if got is not None else None
             yield RECORDS, f"{backend} {field}", *judge(answer, want)
-    read |= {one: known[name] for name in known for one in CALLS if name.endswith(f".{one}")}
+    calls = {one: known[name] for name in known for one in CALLS if name.endswith(f".{one}")}
     for entry in said["entries"]:
         mla = entry["api"] == "BatchMLAPagedAttentionWrapper"
-        backend = entry["backend"] if mla else entry["api"]
-        if (mla or backend in CALLS) and entry["compute_capabilities"] is not None:
-            got = read.get(backend)
+        if (mla or entry["api"] in CALLS) and entry["compute_capabilities"] is not None:
+            got = read.get(entry["backend"]) if mla else calls.get(entry["api"])
             refused = got.refuses if got is not None else None
-            yield from refusals(backend, refused, entry["compute_capabilities"])
+            name = f"{entry['api']} {entry['backend']}"
+            yield from refusals(name, refused, entry["compute_capabilities"])
 
 
 def judge(answer: Answer | None, want: Any) -> tuple[str, str]:

@@ -68,10 +68,10 @@ class FlashInfer:
         worlds = make_worlds(modules, capabilities, _suppose(modules))
         found: dict[str, Operator] = {}
         for module in modules.mentioning((LIST, REQUIREMENT, RECORD)):
-            for operator in _read_module(worlds, modules, module):
+            for operator in _read_module(worlds, module):
                 found[operator.name] = operator
         for module in modules.mentioning(ASKING, ATTENTION):
-            for operator in _read_refusals(worlds, modules, module):
+            for operator in _read_refusals(worlds, module):
                 found.setdefault(operator.name, operator)
         if not found:
             why = f"has no function with {LIST} that can be read; its operators are not known"
@@ -117,14 +117,14 @@ def _suppose(modules: Modules) -> Callable[[str], Mapping[str, Callable[[World],
     return suppose
 
 
-def _read_module(worlds: Worlds, modules: Modules, module: Module) -> Iterator[Operator]:
+def _read_module(worlds: Worlds, module: Module) -> Iterator[Operator]:
     world = worlds.first
     for path, node in _definitions(module.tree.body, ""):
         name = f"{module.name}.{path}"
         if isinstance(node, ast.ClassDef):
             yield from _read_plan(worlds, name, node)
             continue
-        said = [(one, _declares(world, modules, module, one)) for one in node.decorator_list]
+        said = [(one, _declares(world, module, one)) for one in node.decorator_list]
         declaring = {kind: decorator for decorator, kind in reversed(said) if kind}
         if not declaring:
             continue
@@ -136,19 +136,19 @@ def _read_module(worlds: Worlds, modules: Modules, module: Module) -> Iterator[O
             other = Unknown(Place.of(module, node), path, "is bound to something else, too")
             yield Operator(name, at, _unread(doubt or other, node, module), attention=attention)
         elif REQUIREMENT in declaring:
-            accepts, backends = _requirement(world, modules, term, declaring[REQUIREMENT])
+            accepts, backends = _requirement(world, term, declaring[REQUIREMENT])
             yield Operator(name, at, accepts, backends, True, attention=attention)
         else:
-            yield Operator(name, at, _listed(world, modules, term), attention=attention)
+            yield Operator(name, at, _listed(world, term), attention=attention)
 
 
-def _read_refusals(worlds: Worlds, modules: Modules, module: Module) -> Iterator[Operator]:
+def _read_refusals(worlds: Worlds, module: Module) -> Iterator[Operator]:
     """Public functions that certainly raise on some architectures and not on others."""
     for path, node in _definitions(module.tree.body, ""):
         name = f"{module.name}.{path}"
         if isinstance(node, ast.ClassDef) or path.startswith("_") or "." in path:
             continue
-        if not all(_keeps(worlds.first, modules, module, one) for one in node.decorator_list):
+        if not all(_keeps(worlds.first, module, one) for one in node.decorator_list):
             continue
 
         def locate(world: World, name: str = name, node: ast.AST = node) -> FunctionTerm | None:
@@ -180,11 +180,11 @@ def _is_attention(name: str) -> bool:
     return name.startswith(ATTENTION)
 
 
-def _declares(world: World, modules: Modules, module: Module, decorator: ast.expr) -> str:
+def _declares(world: World, module: Module, decorator: ast.expr) -> str:
     """The decorator that an expression is, if it is one that declares."""
     call = decorator.func if isinstance(decorator, ast.Call) else decorator
     value = _evaluate(world, call, Frame(module))
-    if isinstance(value, FunctionTerm) and modules.owns(value.module.name):
+    if isinstance(value, FunctionTerm):
         name = value.name
     elif isinstance(value, Unknown):
         name = getattr(call, "attr", getattr(call, "id", ""))
@@ -217,32 +217,31 @@ def _arguments(world: World, term: FunctionTerm, call: ast.expr, names: tuple[st
     return given
 
 
-def _listed(world: World, modules: Modules, term: FunctionTerm) -> Answer | None:
+def _listed(world: World, term: FunctionTerm) -> Answer | None:
     """The capabilities that a function's own list names; ``None``: it has no list."""
     for decorator in term.node.decorator_list:  # type: ignore[union-attr]
-        kind = _declares(world, modules, term.module, decorator)
+        kind = _declares(world, term.module, decorator)
         if kind == LIST:
             given = _arguments(world, term, decorator, ("supported_ccs",))
             if not isinstance(given, dict) or not given:
                 return _unread(given, decorator, term.module)
             value, node = given["supported_ccs"]
             return _capabilities(value, node, term.module)
-        if not _keeps(world, modules, term.module, decorator):
+        if not _keeps(world, term.module, decorator):
             why = Unknown(Place.of(term.module, decorator), decorator, "may hide the list below it")
             below = term.node.decorator_list  # type: ignore[union-attr]
-            if any(_declares(world, modules, term.module, one) == LIST for one in below):
+            if any(_declares(world, term.module, one) == LIST for one in below):
                 return _unread(why, decorator, term.module)
     return None
 
 
-def _keeps(world: World, modules: Modules, module: Module, decorator: ast.expr) -> bool:
+def _keeps(world: World, module: Module, decorator: ast.expr) -> bool:
     """Whether what a decorator makes of a function still has the function's attributes."""
     call = decorator.func if isinstance(decorator, ast.Call) else decorator
     value = _evaluate(world, call, Frame(module))
     if isinstance(value, External):
         return value.path.startswith(("functools.", "builtins.", "contextlib."))
-    owned = isinstance(value, FunctionTerm) and modules.owns(value.module.name)
-    return owned and value.name in KEEPING
+    return isinstance(value, FunctionTerm) and value.name in KEEPING
 
 
 def _capabilities(value: Any, node: ast.AST, module: Module) -> Answer:
@@ -264,7 +263,7 @@ def _capabilities(value: Any, node: ast.AST, module: Module) -> Answer:
 
 
 def _requirement(
-    world: World, modules: Modules, term: FunctionTerm, decorator: ast.expr
+    world: World, term: FunctionTerm, decorator: ast.expr
 ) -> tuple[Answer | None, dict[str, Answer]]:
     """What a call is refused without: the list of all, or those of each backend."""
     names = ("backend_checks", "common_check", "heuristic_func")
@@ -277,22 +276,20 @@ def _requirement(
         return _unread(checks, node, term.module), {}
     if checks:
         return None, {
-            name: _checked(world, modules, check, node, term.module, Answer(value=[]))
+            name: _checked(world, check, node, term.module, Answer(value=[]))
             for name, check in checks.items()
         }
     check, node = given.get("common_check", (None, decorator))
     if check is None:
         return Answer(raises="ValueError"), {}
-    return _checked(world, modules, check, node, term.module, Answer(raises="ValueError")), {}
+    return _checked(world, check, node, term.module, Answer(raises="ValueError")), {}
 
 
-def _checked(
-    world: World, modules: Modules, check: Any, node: ast.AST, module: Module, without: Answer
-) -> Answer:
+def _checked(world: World, check: Any, node: ast.AST, module: Module, without: Answer) -> Answer:
     """The list of a function that checks; ``without``: what it means to have none."""
     if not isinstance(check, FunctionTerm) or isinstance(check.node, ast.Lambda):
         return _unread(check, node, module)
-    listed = _listed(world, modules, check)
+    listed = _listed(world, check)
     return without if listed is None else listed
 
 

@@ -91,7 +91,7 @@ def test_what_cannot_be_read_is_wrong_use(run: Any, manifest: Path, tmp_path: Pa
     ran = run("drift", "--manifest", manifest, "--source", broken)
     assert (ran.code, "is no wheel" in ran.complaint) == (2, True)
     ran = run("drift", "--manifest", manifest, "--source", tmp_path, "--engine", "nope")
-    assert (ran.code, "--engine takes vllm" in ran.complaint) == (2, True)
+    assert (ran.code, "--engine takes flashinfer, " in ran.complaint) == (2, True)
     assert run("drift", "--manifest", manifest).code == 2
 
 

@@ -158,3 +158,29 @@ def test_names_that_are_no_modules_are_not_there(tmp_path: Path, name: str) -> N
     ):
         assert source.read(name) is None
         assert Modules(source).get(name) is None
+
+
+@pytest.mark.parametrize("form", ["wheel", "folder"])
+def test_modules_are_listed_and_those_that_mention_a_word_are_parsed(
+    tmp_path: Path, form: str
+) -> None:
+    files = {
+        "engine/a.py": "SOUGHT = 1\n",
+        "engine/sub/b.py": "x = SOUGHT\n",
+        "engine/sub/c.py": "y = (\n",  # is not parsed, so it is no finding
+        "engine/no-module.py": "SOUGHT\n",
+        "engine-1.data/d.py": "SOUGHT\n",
+    }
+    path = write_wheel(tmp_path / "w.whl", files) if form == "wheel" else tmp_path / "folder"
+    if form == "folder":
+        write_package(path, files)
+        (path / "engine" / "link").symlink_to(tmp_path, target_is_directory=True)
+    source = open_source(path, "engine")
+    packages = ("engine", "engine.a", "engine.sub", "engine.sub.b", "engine.sub.c")
+    assert source.names() == packages
+    modules = Modules(source)
+    assert [one.name for one in modules.mentioning(("SOUGHT", "("), ("engine.a.",))] == ["engine.a"]
+    assert [one.name for one in modules.mentioning(("SOUGHT",))] == ["engine.a", "engine.sub.b"]
+    assert modules.findings == []
+    assert [one.name for one in modules.mentioning(("(",))] == ["engine.a", "engine.sub.b"]
+    assert [one.code for one in modules.findings] == ["DRF104"]
