@@ -5,13 +5,24 @@ from typing import Any
 
 import pytest
 
-from backends.contract import Batch, RefusedError, relative_error, torch_dtype
+from backends.contract import Batch, MlaShape, RefusedError, relative_error, torch_dtype
 from backends.inputs import STRAY, make_inputs
 from selector.errors import ContradictionError
 
 torch = pytest.importorskip("torch")
 
-MODULES = ["contract", "inputs", "reference", "torch_sdpa", "registry", "probe", "certify"]
+MLA = MlaShape(kv_lora_rank=32, qk_rope_head_dim=8, qk_nope_head_dim=16, v_head_dim=12)
+LATENT = {"mla": MLA, "num_kv_heads": 1, "head_size": 40, "v_head_size": 32}
+MODULES = [
+    "contract",
+    "inputs",
+    "reference",
+    "torch_sdpa",
+    "registry",
+    "probe",
+    "certify",
+    "flashinfer",
+]
 
 
 def test_importing_every_module_imports_no_torch() -> None:
@@ -33,6 +44,9 @@ def test_importing_every_module_imports_no_torch() -> None:
         ({"head_size": 0}, "head_size 0"),
         ({"page_size": 0}, "page_size 0"),
         ({"sliding_window": 0}, "sliding_window 0"),
+        ({"topk": 0}, "topk 0"),
+        ({"mla": MLA}, "are 2, 16, 16; its MLA dimensions make them 1, 40, 32"),
+        ({"mla": MLA, "path": "mha"}, "its MLA dimensions make them 8, 24, 12"),
     ],
 )
 def test_a_batch_that_cannot_exist_is_a_contradiction(
@@ -72,6 +86,49 @@ def test_inputs_place_every_token_once_and_the_rest_is_stray(
     for pages in (kv.k_pages, kv.v_pages):
         assert (pages[~owned] == STRAY).all()
         assert not (pages[owned] == STRAY).any()
+
+
+def test_the_scale_of_a_latent_is_that_of_its_expanded_heads(
+    make_batch: Callable[..., Batch],
+) -> None:
+    assert make_batch(**LATENT).softmax_scale == pytest.approx(24**-0.5)
+    expanded = make_batch(mla=MLA, path="mha", num_kv_heads=8, head_size=24, v_head_size=12)
+    assert expanded.softmax_scale == pytest.approx(24**-0.5)
+    assert (make_batch(**LATENT).latent, expanded.latent, make_batch().latent) == (
+        True,
+        False,
+        False,
+    )
+
+
+def test_values_of_a_latent_are_the_first_elements_of_its_keys(
+    make_batch: Callable[..., Batch],
+) -> None:
+    kv = make_inputs(make_batch(**LATENT, kv_dtype="fp8_e4m3")).kv
+    assert kv.v_pages.shape[-1] == 32
+    assert kv.v_pages.data_ptr() == kv.k_pages.data_ptr()
+    assert kv.v_pages.dtype == torch.float8_e4m3fn
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_a_query_lists_as_much_as_it_may_see_and_no_more_than_the_topk(
+    make_batch: Callable[..., Batch], causal: bool
+) -> None:
+    batch = make_batch(topk=12, causal=causal)
+    indices = make_inputs(batch).indices
+    assert indices is not None
+    assert indices.shape == (32, 12)
+    assert indices.dtype == torch.int32
+    ordered = 0
+    for rows, seq_len in zip(batch.query_rows(), batch.seq_lens, strict=True):
+        for row in range(rows.start, rows.stop):
+            seen = seq_len - (rows.stop - 1 - row) if causal else seq_len
+            listed = indices[row][indices[row] >= 0].tolist()
+            assert len(set(listed)) == len(listed) == min(12, seen)
+            assert max(listed) < seen
+            assert indices[row, len(listed) :].eq(-1).all()
+            ordered += listed == sorted(listed)
+    assert ordered < 8
 
 
 def test_pages_are_shuffled_and_values_follow_the_seed(make_batch: Callable[..., Batch]) -> None:

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from backends.contract import Batch, PagedKV, RefusedError
+from backends import reference
+from backends.contract import Batch, MlaShape, PagedKV, RefusedError
 from backends.inputs import make_inputs
 from backends.reference import attend
 from selector.errors import ContradictionError
@@ -105,6 +106,52 @@ def test_agrees_with_torch_in_float64(
             inputs.q[rows].double().transpose(0, 1)[None], k, v, attn_mask=mask, enable_gqa=True
         )
         torch.testing.assert_close(out[rows], expected[0].transpose(0, 1))
+
+
+def test_only_listed_positions_that_a_query_may_see_have_weight() -> None:
+    batch = small(topk=3)
+    kv = cache([0.0] * 4, [1.0, 2.0, 4.0, 8.0])
+    indices = torch.tensor([[3, 0, 2], [1, 3, -1]], dtype=torch.int32)
+    out = attend(batch, torch.zeros(2, 1, 1), kv, indices=indices)
+    assert out.flatten().tolist() == [(1 + 4) / 2, (2 + 8) / 2]  # the first query is at 2
+    with pytest.raises(ContradictionError, match="topk"):
+        attend(batch, torch.zeros(2, 1, 1), kv)
+
+
+def test_heads_of_a_latent_share_its_keys_and_values(make_batch: Callable[..., Batch]) -> None:
+    """Attention on the latent is attention over K and V expanded from it."""
+    mla = MlaShape(kv_lora_rank=6, qk_rope_head_dim=2, qk_nope_head_dim=5, v_head_dim=3)
+    latent = make_batch(mla=mla, num_kv_heads=1, head_size=8, v_head_size=6, page_size=7)
+    given = make_inputs(latent)
+    draw = torch.Generator().manual_seed(1)
+    up_k = torch.randn(8, 5, 6, generator=draw).double()
+    up_v = torch.randn(8, 6, 3, generator=draw).double()
+    q_nope = torch.randn(32, 8, 5, generator=draw).double()
+    q_rope = given.q[..., 6:].double()
+    q = torch.cat([torch.einsum("thn,hnr->thr", q_nope, up_k), q_rope], -1)
+    on_latent = torch.einsum("thr,hrv->thv", attend(latent, q, given.kv), up_v)
+    pages = given.kv.k_pages.double().squeeze(2)
+    k = torch.einsum("hnr,psr->pshn", up_k, pages[..., :6])
+    k = torch.cat([k, pages[:, :, None, 6:].expand(-1, -1, 8, -1)], -1)
+    v = torch.einsum("psr,hrv->pshv", pages[..., :6], up_v)
+    expanded = make_batch(
+        mla=mla, path="mha", num_kv_heads=8, head_size=7, v_head_size=3, page_size=7
+    )
+    kv = PagedKV(k, v, given.kv.page_table, given.kv.seq_lens)
+    out = attend(expanded, torch.cat([q_nope, q_rope], -1), kv)
+    torch.testing.assert_close(on_latent, out)
+
+
+@pytest.mark.parametrize("changes", [{}, {"sinks": True}, {"topk": 5}, {"sliding_window": 6}])
+def test_queries_taken_a_few_at_a_time_give_the_same(
+    make_batch: Callable[..., Batch], monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
+) -> None:
+    batch = make_batch(**changes)
+    given = make_inputs(batch)
+    words = {"sinks": given.sinks, "indices": given.indices}
+    whole = attend(batch, given.q, given.kv, **words)
+    monkeypatch.setattr(reference, "LOGITS", 4 * 33 * 3)
+    torch.testing.assert_close(attend(batch, given.q, given.kv, **words), whole)
 
 
 def test_what_has_no_definition_is_refused(make_batch: Callable[..., Batch]) -> None:
