@@ -8,7 +8,6 @@ that needs it, without asking again.
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -19,7 +18,7 @@ import msgspec
 from backends.contract import Adapter, Batch
 from backends.judging import CaseResult
 from backends.registry import load_adapter
-from backends.workers import Build, Built, Job, Loss, Run, Workers
+from backends.workers import Build, Built, Job, Loss, Run, Workers, count_cores
 from selector.errors import AttnselError
 
 __all__ = ["Kernel", "build_kernels", "compiles", "find_kernels"]
@@ -96,7 +95,7 @@ def build_kernels(
         elif isinstance(became, Loss):
             on_note(f"building for {job.adapter}: {became}")
 
-    builders = Workers(workers.device, max(1, (os.cpu_count() or 1) // 2), workers.command)
+    builders = Workers(workers.device, max(1, count_cores() // 2), workers.command)
     on_note(f"building {len(kernels)} kernels, {builders.count} at a time")
     end = build_until if until is None else min(build_until, until)
     left = builders.answer(jobs, max(1.0, end - time.monotonic()), hear, end)

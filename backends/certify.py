@@ -36,7 +36,7 @@ class Limits(msgspec.Struct, frozen=True):
 
     Attributes:
         case_s: one case; longer, and it hangs.
-        build_s: building all that the cases need.
+        build_s: building all that the cases need; what needs more is untested.
         total_s: everything; what is left then is untested. ``None``: as long as it takes.
     """
 
@@ -167,9 +167,8 @@ def certify(
         on_result(result)
 
     left = _run(jobs, workers, limits, keep, on_note)
-    over = f"the time for this run was over, {limits.total_s or 0:g} s"
     late = {
-        Untested(job.case.backend, job.case.phase, job.case.field, job.case.claim, over)
+        Untested(job.case.backend, job.case.phase, job.case.field, job.case.claim, "no time left")
         for job in left
     }
     ran = dict.fromkeys(result.case.backend for result in results)
@@ -241,7 +240,8 @@ def _run(
         for job in asked:
             if needed.get(job) in refused:
                 keep(refusal(job.case, refused[needed[job]]))
-        asked = [job for job in asked if needed.get(job) not in refused]
-        asked.sort(key=lambda job: needed.get(job) in unbuilt)  # what must still be built is last
+        # a compiler within a case would look like a kernel that hangs
+        left += [job for job in asked if needed.get(job) in unbuilt]
+        asked = [job for job in asked if needed.get(job) not in unbuilt | refused.keys()]
         left += workers.answer(asked, limits.case_s, hear, until)
     return [job for job in left if isinstance(job, Run)]

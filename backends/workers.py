@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import IO
 
 import msgspec
@@ -30,7 +31,17 @@ from backends.contract import Batch
 from backends.judging import CaseResult
 from selector.errors import AttnselError
 
-__all__ = ["Answer", "Build", "Built", "Job", "Loss", "Run", "Workers", "WorkersError"]
+__all__ = [
+    "Answer",
+    "Build",
+    "Built",
+    "Job",
+    "Loss",
+    "Run",
+    "Workers",
+    "WorkersError",
+    "count_cores",
+]
 
 
 class Run(msgspec.Struct, frozen=True, tag=True):
@@ -105,6 +116,17 @@ _COMMAND = (sys.executable, "-P", "-m", "backends.worker")
 _START_S = 180.0
 """How long importing torch and waking the device may take."""
 
+
+def count_cores() -> int:
+    """The cores that this process may use, of the machine or of its container."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text("ascii").split()
+        return max(1, min(cores or 1, int(quota) // int(period)))
+    except (OSError, ValueError):  # no container, or no limit
+        return cores or 1
+
+
 _decode = msgspec.json.Decoder(Answer).decode
 _encode = msgspec.json.encode
 
@@ -145,7 +167,7 @@ class Workers:
         waiting = deque(jobs)
         running: list[_Worker] = []
         left: list[Job] = []
-        threads = max(1, (os.cpu_count() or 1) // self.count)
+        threads = max(1, count_cores() // self.count)
         extra = {"OMP_NUM_THREADS": str(threads), "MAX_JOBS": str(threads)}
         env = {**extra, **os.environ}  # what somebody has set stands
         try:

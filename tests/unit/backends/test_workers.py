@@ -144,7 +144,7 @@ def test_when_time_is_up_the_rest_is_untested_and_a_second_run_goes_on(
 
     cut = run(manifest, (first, hangs, last), limits=Limits(total_s=5_000), on_result=hear)
     assert [r.case for r in cut.results] == [first]
-    why = "the time for this run was over, 5000 s"
+    why = "no time left"
     assert {(u.claim.line, u.why) for u in cut.untested} == {(does.HANG, why), (does.RIGHT, why)}
     monkeypatch.setattr(time, "monotonic", now)
     heard: list[CaseResult] = []
@@ -176,6 +176,14 @@ def test_a_kernel_that_does_not_compile_is_asked_once(manifest: Manifest, does: 
     assert said[1].startswith(
         "building for backends.crashing:compiled: its process was ended by SIGABRT"
     )
+
+
+def test_what_is_not_built_in_time_is_no_hanging_kernel(
+    manifest: Manifest, does: ModuleType
+) -> None:
+    cut = run(manifest, (case(does.HANG),), "compiled", limits=Limits(build_s=0))
+    assert cut.results == ()
+    assert [(u.claim.line, u.why) for u in cut.untested] == [(does.HANG, "no time left")]
 
 
 def test_what_is_claimed_is_built_and_run_before_what_is_not(
