@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 
 from selector.drift.claims import compare_claims
+from selector.drift.combinations import compare_combinations
 from selector.drift.inheritance import compare_inheritance
 from selector.drift.operators import compare_operators
 from selector.drift.reading import Attribute, Backend, ClassReading, EngineReading, Vocabulary
@@ -44,6 +45,7 @@ def compare(manifest: Manifest, reading: EngineReading) -> tuple[Finding, ...]:
     claimed = manifest.as_claimed()
     as_claimed = [*pairs(claimed, reading)]
     found += compare_claims(claimed, reading, as_claimed)
+    found += compare_combinations(claimed, reading, as_claimed)
     found += compare_inheritance(claimed, reading, as_claimed)
     found += compare_operators(claimed, reading)
     return tuple(sorted(set(found)))

@@ -101,7 +101,8 @@ def _open_ended(pair: Pair, machines: Machines) -> Iterator[Finding]:
         groups: defaultdict[bool, list[Any]] = defaultdict(list)
         for value, by_capability in said.items():
             stated, accepts = by_capability.pop(FUTURE)
-            if accepts and False in {code for _, code in by_capability.values()}:
+            codes = [code for _, code in by_capability.values()]
+            if accepts and False in (codes if field == "capability" else codes[:1]):
                 groups[runs and stated is not False].append(value)
         for shared, values in groups.items():
             what = "" if values == [""] else f"{listed(values)} on "

@@ -53,11 +53,15 @@ class Probe(msgspec.Struct, frozen=True):
         maps: whether the answers are kept by value (``get_preferred_block_size``); else the values
             that are accepted are listed.
         by_capability: the argument is the compute capability itself; ``values`` has one entry.
+        together: each value stands for several arguments; what makes it gives, for each by its
+            name, what makes its term. The method is handed those that it takes, and may say why
+            not, or ``None``.
     """
 
     values: tuple[tuple[Any, Callable[[World], Any]], ...]
     maps: bool = False
     by_capability: bool = False
+    together: bool = False
 
 
 class Worlds(msgspec.Struct, frozen=True):
@@ -299,11 +303,20 @@ def _ask_member(
     if needed == 0:
         value = ask(world, lambda frame: world.call(function, [], {}, (frame, _PASS)))
         return answer_of(value, member.place), depends or world.used_capability
-    if needed != 1 or probe is None:
+    if probe is None or (needed != 1 and not probe.together):
         why = Unknown(member.place, name, "takes arguments that are not asked here")
         return Answer(dynamic=dynamic(why)), depends
     answer, used = _ask_probe(world, function, probe, member.place)
     return answer, depends or used or probe.by_capability
+
+
+def _parameters(function: FunctionTerm | BoundMethod) -> dict[str, bool]:
+    """The parameters of a function, and whether it reads them."""
+    inner = function.function if isinstance(function, BoundMethod) else function
+    takes = inner.node.args
+    read = {node.id for node in ast.walk(inner.node) if isinstance(node, ast.Name)}
+    every = (*takes.posonlyargs, *takes.args, *takes.kwonlyargs)
+    return {one.arg: one.arg in read for one in every}
 
 
 def _needed(function: FunctionTerm | BoundMethod) -> int:
@@ -320,10 +333,15 @@ def _ask_probe(world: World, function: Any, probe: Probe, at: Place) -> tuple[An
     taken: dict[Any, Any] = {}
     undecided: list[Any] = []
     doubt: Unknown | None = None
+    names = _parameters(function)
     for value, make in probe.values:
 
         def question(frame: Frame, make: Callable[[World], Any] = make) -> Any:
-            return world.call(function, [make(world)], {}, (frame, _PASS))
+            if not probe.together:
+                return world.call(function, [make(world)], {}, (frame, _PASS))
+            made = make(world).items()
+            named = {one: term(world) if names[one] else None for one, term in made if one in names}
+            return world.call(function, [], named, (frame, _PASS))
 
         result = ask(world, question)
         used = used or world.used_capability
@@ -332,7 +350,10 @@ def _ask_probe(world: World, function: Any, probe: Probe, at: Place) -> tuple[An
         if probe.by_capability:
             known = truth(result)
             return answer_of(result if known is None else known, at), used
-        decided = plain(result) if probe.maps else truth(result)
+        if probe.together and not isinstance(result, bool):  # ``None``, or why not
+            decided = None if (against := truth(result)) is None else not against
+        else:
+            decided = plain(result) if probe.maps else truth(result)
         if decided is None or isinstance(decided, Unknown):
             undecided.append(value)
             doubt = doubt or (result if isinstance(result, Unknown) else _no_value(at))

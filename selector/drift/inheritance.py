@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import msgspec
 
@@ -35,6 +36,7 @@ from selector.values import Finding, Severity
 __all__ = ["compare_inheritance"]
 
 Machines = Mapping[str, Machine]
+_Said = tuple[str, Any, bool | None, bool | None]
 
 
 class _Claim(msgspec.Struct, frozen=True):
@@ -50,7 +52,8 @@ def compare_inheritance(
 ) -> Iterator[Finding]:
     """What classes only inherit, and what they accept beyond the backend that they extend.
 
-    What the manifest refuses is left to the comparison of claims.
+    What the manifest refuses is left to the comparison of claims; of an entry that names runs or
+    reports, nothing is told.
 
     Args:
         manifest: as claimed.
@@ -66,7 +69,7 @@ def compare_inheritance(
     own_words = _computed(pairs)
     for pair in pairs:
         here = {one: on for one, on in machines.items() if on.runs(pair.entry) is not False}
-        if here:
+        if here and not (pair.entry.evidence or pair.entry.verified_on):
             yield from _inherited(pair, here, listed_classes, own_words)
             yield from _widened(pair, here, listed_classes)
 
@@ -108,7 +111,7 @@ def _inherited(
         if _is_named(entry, claim) or not _agreed(pair, claim, machines):
             continue
         other = _other_code(pair.backend, known.get(by.defined_in))
-        if other and not _is_shown(entry):
+        if other:
             words = (
                 f"{entry.name} {claim.field}: {_owner(cls)} does not state {by.name} and inherits "
                 f"it from the backend {known[by.defined_in].name} ({source_of(by)}); {other}"
@@ -136,10 +139,6 @@ def _is_named(entry: Entry, claim: _Claim) -> bool:
     return any(name_of(one.defined_in) in said for one in (claim.answers, claim.settles))
 
 
-def _is_shown(entry: Entry) -> bool:
-    return bool(entry.evidence or entry.verified_on)
-
-
 def _other_code(backend: Backend, parent: Backend | None) -> str:
     """Where the implementation computes a path by other code than the parent's; empty: nowhere."""
     if parent is None or backend.impl is None or parent.impl is None:
@@ -155,26 +154,24 @@ def _other_code(backend: Backend, parent: Backend | None) -> str:
 
 
 def _agreed(pair: Pair, claim: _Claim, machines: Machines) -> bool:
-    """Whether class and manifest both accept something of it, on one of the machines."""
-    return any(True for _ in _accepted(pair, claim, machines))
+    """Whether class and manifest both accept something of it, and differ in nothing."""
+    said = [(stated, code) for _, _, stated, code in _said(pair, claim, machines)]
+    if any(None not in one and one[0] is not one[1] for one in said):
+        return False
+    return any(stated is not False and code for stated, code in said)
 
 
-def _accepted(pair: Pair, claim: _Claim, machines: Machines) -> Iterator[tuple[str, object]]:
-    """The values (``True``: the feature) that the class certainly accepts, and the manifest may."""
-    words, field = pair.vocabulary, claim.field
-    for capability, machine in machines.items():
-        if field not in machine.fields:
-            continue
-        if field in words.values:
+def _said(pair: Pair, claim: _Claim, machines: Machines) -> Iterator[_Said]:
+    """Capability, value (``True``: the feature), what the manifest says, what the class says."""
+    words, field, entry = pair.vocabulary, claim.field, pair.entry
+    for one, on in machines.items():
+        if field in words.values and field in on.fields:
             for raw in claim.answers.asked:
-                stated = machine.accepts(pair.entry, field, value_of(raw)) is not False
-                if stated and takes(answer_on(claim.answers, capability), raw):
-                    yield capability, raw
-        elif feature_on(claim.answers, capability):
-            asked = words.features[field][1] if field in words.features else None
-            value = parse_capability(capability) if asked is None else asked
-            if machine.accepts(pair.entry, field, value) is not False:
-                yield capability, True
+                code = takes(answer_on(claim.answers, one), raw)
+                yield one, raw, on.accepts(entry, field, value_of(raw)), code
+        elif field in on.fields:
+            asked = words.features[field][1] if field in words.features else parse_capability(one)
+            yield one, True, on.accepts(entry, field, asked), feature_on(claim.answers, one)
 
 
 def _widened(pair: Pair, machines: Machines, known: Mapping[str, Backend]) -> Iterator[Finding]:
@@ -182,14 +179,18 @@ def _widened(pair: Pair, machines: Machines, known: Mapping[str, Backend]) -> It
     cls = pair.backend.cls
     assert cls is not None
     parent = next((known[one] for one in cls.mro[1:] if one in known), None)
-    if parent is None or parent.cls is None or _is_shown(pair.entry):
+    if parent is None or parent.cls is None:
         return
     for claim in _claims(pair):
         theirs = parent.cls.attributes.get(claim.answers.name)
         if claim.settles.defined_in != cls.path or theirs is None:
             continue
         refuses = _refuses(theirs, claim.field in pair.vocabulary.values)
-        more = dict.fromkeys(v for c, v in _accepted(pair, claim, machines) if refuses(c, v))
+        more = dict.fromkeys(
+            value
+            for one, value, stated, code in _said(pair, claim, machines)
+            if stated is not False and code and refuses(one, value)
+        )
         if more:
             what = "it" if True in more else listed([value_of(one) for one in more])
             words = (
@@ -201,7 +202,7 @@ def _widened(pair: Pair, machines: Machines, known: Mapping[str, Backend]) -> It
             yield WIDENED.finding(stated_at(pair.entry, claim.field), f"{words}; unverified")
 
 
-def _refuses(attribute: Attribute, by_value: bool) -> Callable[[str, object], bool]:
+def _refuses(attribute: Attribute, by_value: bool) -> Callable[[str, Any], bool]:
     if by_value:
         return lambda capability, raw: takes(answer_on(attribute, capability), raw) is False
     return lambda capability, _: feature_on(attribute, capability) is False

@@ -274,6 +274,7 @@ class Vocabulary(msgspec.Struct, frozen=True, omit_defaults=True):
         lists: field → the list that the method of a base class looks into.
         features: field → the attribute that says whether it is supported, and a value that asks
             for it.
+        combinations: method that was asked with several values at once → their fields.
         capability: the attribute that says which architectures are.
         arguments: argument of a constructor → the field, and the value that any argument which
             is not ``None`` stands for; ``None``: the argument is the value.
@@ -289,6 +290,7 @@ class Vocabulary(msgspec.Struct, frozen=True, omit_defaults=True):
     values: dict[str, str] = {}
     lists: dict[str, str] = {}
     features: dict[str, tuple[str, Any]] = {}
+    combinations: dict[str, tuple[str, ...]] = {}
     capability: str = ""
     arguments: dict[str, tuple[str, Any]] = {}
     dense_prefill: str = ""

@@ -64,7 +64,7 @@ def compare_constructors(
 
 
 def _looser(pair: Pair, machines: dict[str, Machine]) -> Iterator[Finding]:
-    """Values that the class refuses, and the constructor names among those that it takes."""
+    """Values that class and manifest refuse, and the constructor names among what it takes."""
     cls, impl, words = pair.backend.cls, pair.backend.impl, pair.vocabulary
     if cls is None or impl is None or not machines:
         return
@@ -81,6 +81,7 @@ def _looser(pair: Pair, machines: dict[str, Machine]) -> Iterator[Finding]:
                 and raw in said.asked
                 and all(takes(answer_on(said, c), raw) is False for c in machines)
                 and all(_lets_through(impl, one.name, raw, c) for c in machines)
+                and _refuses(pair, field, value_of(raw), machines)
             ]
             if values:
                 text = f"{_constructor(guard)} takes {listed(values)}"
@@ -88,6 +89,11 @@ def _looser(pair: Pair, machines: dict[str, Machine]) -> Iterator[Finding]:
                 them = "them" if len(values) > 1 else "it"
                 at = stated_at(pair.entry, field)
                 yield LOOSER.finding(at, f"{pair.entry.name} {field}: {text} {them}")
+
+
+def _refuses(pair: Pair, field: str, value: Any, machines: dict[str, Machine]) -> bool:
+    known = (on for on in machines.values() if field in on.fields)
+    return all(on.accepts(pair.entry, field, value) is False for on in known)
 
 
 def _lets_through(impl: ClassReading, argument: str, raw: Any, capability: str) -> bool:

@@ -124,8 +124,8 @@ LOOSER = Rule(
     "DRF010",
     "looser-constructor",
     Severity.WARNING,
-    "The backend's class refuses a value on every architecture, and the constructor of its "
-    "implementation, which names the values that it takes, takes it.",
+    "The backend's class and the manifest refuse a value on every architecture, and the "
+    "constructor of its implementation, which names the values that it takes, takes it.",
     "One of the two is wrong. Whoever makes the implementation without asking the backend gets "
     "wrong results and no error: cross attention through ROCm's AITER implementation (vLLM pull "
     "request 39119).",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from textwrap import shorten
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from selector.drift.reading import (
     Vocabulary,
 )
 from selector.fields import UNSET, parse_capability
-from selector.manifest import Entry, Manifest
+from selector.manifest import Entry, Manifest, PhaseSpec
 from selector.rules import Answer as Holds
 from selector.rules import FirstMatch, Question, Test
 from selector.values import Position
@@ -70,6 +70,8 @@ class Machine:
         self.question = Question(manifest.vocabulary, known).derived(manifest.derive)
         self._derived = manifest.derive.keys() | manifest.changing.keys()
         self._supposing: dict[tuple[str, type, Value], Question] = {}
+        self._derive = manifest.derive
+        self._together: dict[Any, Question] = {}
 
     def supposing(self, field: str, value: Value) -> Question:
         """The question in which one field has this value."""
@@ -97,6 +99,19 @@ class Machine:
         """
         return _accepts(entry, field, value, self.supposing(field, value))
 
+    def allows(self, entry: Entry, values: Mapping[str, Value]) -> bool | None:
+        """Whether an entry takes these values together, in any of its phases.
+
+        ``None``: that depends on other fields or facts.
+        """
+        key = tuple((field, type(value), value) for field, value in values.items())
+        if key not in self._together:
+            asked = self.question.plus(values)
+            self._together[key] = asked.derived(self._derive)
+        question = self._together[key]
+        said = [_allows(spec, values, question) for spec in entry.phases.values()]
+        return True if True in said else None if None in said else False
+
     def coerced(self, entry: Entry, field: str, value: Value) -> set[Value]:
         """The values that an entry can make of one before its constructor sees it."""
         if (rules := entry.coerce.get(field)) is None:
@@ -115,6 +130,18 @@ def _accepts(entry: Entry, field: str, value: Value, question: Question) -> bool
         else:
             said.append(_first(first, question))
     return True if True in said else None if None in said else False
+
+
+def _allows(spec: PhaseSpec, values: Mapping[str, Value], question: Question) -> bool | None:
+    said = [
+        _first(first, question)
+        for field in values
+        if (first := spec.accepts.get(field)) is not None
+    ]
+    broken = [one.violated(question) for one in spec.constraints]
+    if False in said or Holds.YES in broken:
+        return False
+    return None if None in said or Holds.MAYBE in broken else True
 
 
 def _first(first: FirstMatch[Test], question: Question) -> bool | None:

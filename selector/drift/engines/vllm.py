@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations, product
 from typing import Any
 
 from selector.drift.attributes import class_attribute, enum_member
 from selector.drift.constructors import read_constructors
-from selector.drift.evaluating import Probe, Worlds, ask, make_worlds, position, read_class
+from selector.drift.evaluating import (
+    Probe,
+    Worlds,
+    ask,
+    make_worlds,
+    position,
+    read_attribute,
+    read_class,
+)
 from selector.drift.hierarchy import is_enum
 from selector.drift.methods import read_methods
 from selector.drift.modules import Modules
@@ -51,7 +60,7 @@ KV_CACHE_DTYPES = (
     "int4_per_token_head", "int8_per_token_head", "fp8_per_token_head", "nvfp4", "nvfp4_4over6",
 )  # fmt: skip
 ATTENTION_TYPES = ("decoder", "encoder", "encoder_only", "encoder_decoder")
-HEADS = (*range(1, 17), 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128)
+HEADS, KV_HEADS = (1, 2, 4, 8, 12, 16, 20, 24, 32, 40, 48, 64, 96, 128), (1, 2, 4, 8, 16)
 MLA_DIMENSIONS = (
     (64, 64, 128), (128, 64, 128), (192, 64, 256), (256, 0, 256), (64, 32, 64), (128, 64, 192),
 )  # fmt: skip
@@ -84,6 +93,13 @@ VOCABULARY = Vocabulary(
         "pcp": ("supports_pcp", True),
         "dcp": ("supports_dcp", True),
         "adaptive_verification": ("supports_device_cpu_query_lens_mismatch", True),
+    },
+    combinations={
+        "supports_combination": (
+            *("head_size", "dtype", "kv_cache_dtype", "block_size"),
+            *("mla", "sink", "sparse", "mm_prefix"),
+        ),
+        "supports_mla_dimensions": ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"),
     },
     capability="supports_compute_capability",
     arguments={
@@ -170,6 +186,67 @@ def _probes() -> dict[str, Probe]:
     }
 
 
+COMBINATION = "supports_combination"
+ARGUMENTS = (
+    *("head_size", "dtype", "kv_cache_dtype", "block_size"),
+    *("use_mla", "has_sink", "use_sparse", "use_mm_prefix"),
+)
+"""Of ``supports_combination``, in the order of the fields that they are."""
+SHOWN_HEADS, SHOWN_PAGES = (64, 128, 192, 256, 512, 576), (16, 32, 64, 128, 256)
+
+
+def _combinations(cls: ClassReading) -> Probe:
+    """What a class takes alone, put together: two arguments at a time move from their first.
+
+    One of the two is the head size or the cache; asking all of them would take minutes.
+    """
+    heads, pages = _taken(cls, "supports_head_size"), _taken(cls, "supports_block_size")
+    axes = (
+        [one for one in heads if one in SHOWN_HEADS] or heads[:4],
+        _taken(cls, "supports_dtype"),
+        _taken(cls, "supports_kv_cache_dtype"),
+        [one for one in pages if one in SHOWN_PAGES] or pages[:4],
+        [_says(cls, "is_mla")],
+        [False, True] if _says(cls, "supports_sink", True) else [False],
+        [_says(cls, "is_sparse")],
+        [False, True] if _says(cls, "supports_mm_prefix", True) else [False],
+    )
+    first = tuple(axis[0] if axis else None for axis in axes)
+    found = {first: None}
+    for one, other in combinations(range(len(axes)), 2):
+        if {one, other} & {0, 2}:
+            for left, right in product(axes[one], axes[other]):
+                moved = (*first[:one], left, *first[one + 1 :])
+                found[*moved[:other], right, *moved[other + 1 :]] = None
+    return Probe(tuple((one, _together(one)) for one in found), together=True)
+
+
+def _together(values: tuple[Any, ...]) -> Callable[[World], Any]:
+    named = {
+        name: _dtype(value.removeprefix("torch.")) if name == "dtype" and value else _same(value)
+        for name, value in zip(ARGUMENTS, values, strict=True)
+    }
+    makers = {name: make for name, (_, make) in named.items()}
+    makers["device_capability"] = lambda world: world.supposed[CAPABILITY_HERE](world)
+    return lambda world: makers
+
+
+def _taken(cls: ClassReading, method: str) -> list[Any]:
+    """The values that a class may take on any architecture, but for none at all."""
+    attribute = cls.attributes.get(method)
+    answers = attribute.answers().values() if attribute is not None else ()
+    may = [one for answer in answers for one in (*(answer.value or ()), *answer.undecided)]
+    return [one for one in (attribute.asked if attribute else ()) if one is not None and one in may]
+
+
+def _says(cls: ClassReading, name: str, default: bool = False) -> bool:
+    """What a class says of a feature on all architectures; where that is not one thing, so."""
+    attribute = cls.attributes.get(name)
+    said = {answer.value for answer in attribute.answers().values()} if attribute else set()
+    only = said.pop() if len(said) == 1 else None
+    return only if isinstance(only, bool) else default
+
+
 CAPABILITY_HERE = "the compute capability"
 PROBES = _probes()
 CONSTRUCTOR_PROBES = {
@@ -177,9 +254,9 @@ CONSTRUCTOR_PROBES = {
     for name, values in {
         "kv_cache_dtype": KV_CACHE_DTYPES,
         "attn_type": ATTENTION_TYPES,
-        "head_size": HEAD_SIZES,
+        "head_size": (32, 64, 80, 96, 128, 192, 256, 512, 576),
         "num_heads": HEADS,
-        "num_kv_heads": HEADS,
+        "num_kv_heads": KV_HEADS,
         "alibi_slopes": (None, [1.0]),
         "sliding_window": (None, 128),
         "logits_soft_cap": (None, 30.0),
@@ -272,6 +349,10 @@ def _read_backend(worlds: Worlds, member: EnumMember, with_impl: bool) -> Backen
     if not isinstance(cls, ClassTerm):
         return Backend(member.name, at, path, problem=_problem(cls))
     reading = read_class(worlds, locate, _WANTED, PROBES)
+    if COMBINATION in reading.attributes:
+        together = read_attribute(worlds, locate, COMBINATION, _combinations(reading))
+        if together is not None:
+            reading.attributes[COMBINATION] = together
     if not with_impl:
         return Backend(member.name, at, path, reading)
     impl, impl_problem = _read_part(worlds, locate, "get_impl_cls")
