@@ -24,7 +24,7 @@ from backends.judging import CaseResult, failed, refusal, run_case
 from backends.probe import find_missing_tools
 from backends.registry import ADAPTERS, MissingAdapterError, load_adapter
 from backends.workers import Built, Job, Loss, Run, Workers
-from selector.evidence import entry_digest
+from selector.evidence import NO_TIME, entry_digest
 from selector.manifest import Manifest
 from selector.values import Device, Facts
 
@@ -168,7 +168,7 @@ def certify(
 
     left = _run(jobs, workers, limits, keep, on_note)
     late = {
-        Untested(job.case.backend, job.case.phase, job.case.field, job.case.claim, "no time left")
+        Untested(job.case.backend, job.case.phase, job.case.field, job.case.claim, NO_TIME)
         for job in left
     }
     ran = dict.fromkeys(result.case.backend for result in results)

@@ -170,6 +170,7 @@ class Workers:
         threads = max(1, count_cores() // self.count)
         extra = {"OMP_NUM_THREADS": str(threads), "MAX_JOBS": str(threads)}
         env = {**extra, **os.environ}  # what somebody has set stands
+        env["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)  # find what we found
         try:
             while waiting or any(worker.job for worker in running):
                 if until is not None and time.monotonic() >= until:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FOLDER",
+    "NO_TIME",
     "ClaimRecord",
     "Evidence",
     "EvidenceError",
@@ -40,6 +41,9 @@ __all__ = [
 
 FOLDER = "evidence"
 """The folder beside a manifest where its evidence lies."""
+
+NO_TIME = "no time left"
+"""Why a claim that has cases was not run."""
 
 _MOST_BYTES, _MOST_FILES = 8_000_000, 200
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from selector.evidence import NO_TIME
 from selector.report.findings import finding_lines
 from selector.report.text import BLANK, Line, Part, bad, faint, good, grid, line, strong
 from selector.report.wording import Places, counted, device_words, manifest_words
@@ -66,15 +67,19 @@ def _untested_lines(evidence: Mapping[str, Any], places: Places) -> list[Line]:
     """Every claim that no case covers, and why; what is said of both phases, once."""
     rows: dict[tuple[str, str, str, str], list[str]] = {}
     file = ManifestRef(**evidence["manifest"]).file
+    late = Counter(left["backend"] for left in evidence["untested"] if left["why"] == NO_TIME)
     for left in evidence["untested"]:
+        if left["why"] == NO_TIME:
+            continue
         at = places.at(Position(file, left["line"], left["column"]))
         rows.setdefault((left["backend"], left["field"], left["why"], at), []).append(left["phase"])
-    if not rows:
+    if not rows and not late:
         return []
     shown: list[list[Part]] = [
         [name, field, line(why, "   ", faint(f"{' and '.join(phases)}, {at}"))]
         for (name, field, why, at), phases in rows.items()
     ]
+    shown += [[name, counted(n, "claim"), NO_TIME] for name, n in late.items()]
     return [
         BLANK,
         line("  ", strong("untested"), "  claims that no case covers"),

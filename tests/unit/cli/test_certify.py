@@ -15,6 +15,7 @@ from backends.certify import Runs
 from backends.contract import Batch
 from backends.judging import CaseResult, Judgement
 from selector import Selector
+from selector.evidence import NO_TIME
 from selector.values import Device, Facts, Phase, Position
 
 from .conftest import SMALL, Run
@@ -50,8 +51,9 @@ def pretend(monkeypatch: pytest.MonkeyPatch, *judgements: str, reach: int = 99) 
             on_result(one)
         ref, cpu = Selector.load(SMALL).manifest.ref, Device("cpu")
         ran = tuple(results[: max(reach, len(done))])
+        late = tuple(Untested("math", Phase.PREFILL, "dtype", at, NO_TIME) for _ in results[reach:])
         return Certificate(
-            ref, cpu, Facts(), said["date"], 0, ran, left, runs.skipped, {}, said["repeat"]
+            ref, cpu, Facts(), said["date"], 0, ran, left + late, runs.skipped, {}, said["repeat"]
         )
 
     monkeypatch.setattr(certification, "certify", certify)
@@ -127,6 +129,8 @@ def test_a_run_cut_short_goes_on(
     pretend(monkeypatch, "confirmed", "confirmed", "confirmed", reach=2)
     ran = run(*words)
     assert ran.code == 0
+    late = next(row for row in ran.out.splitlines() if row.endswith("no time left"))
+    assert late.split() == ["math", "1", "claim", "no", "time", "left"]
     assert ran.err.endswith("1 case is left; --resume goes on with it\n")
     assert len(part.read_text("utf-8").splitlines()) == 1 + 2
     part.write_text(part.read_text("utf-8") + '{"case": {"back', "utf-8")  # cut off in a line
