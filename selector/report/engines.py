@@ -17,7 +17,7 @@ from selector.drift.between.changes import (
 )
 from selector.drift.reading import Answer
 from selector.drift.saying import FUTURE, name_of, place_of, why_words
-from selector.drift.saying import listed as cut
+from selector.drift.saying import listed as shortened
 from selector.report.data import to_json
 from selector.report.findings import finding_lines
 from selector.report.text import BLANK, Line, Style, faint, grid, line, strong, warn
@@ -158,11 +158,23 @@ def _delta(one: Change) -> str:
         if one.what is What.ARGUMENT:
             words = ("refuses {} no longer", "refuses {}")
         parts = zip(words, (one.gained, one.lost), strict=True)
-        return "; ".join(text.format(cut(values)) for text, values in parts if values)
+        return "; ".join(text.format(_values(values)) for text, values in parts if values)
     before, after = (_said(side, one.what) for side in (one.before, one.after))
     if one.before is None or one.after is None:
         return after or before
     return before if before == after else f"{before} → {after}"
+
+
+def _values(values: Sequence[Any]) -> str:
+    """Values in words; many are cut, and those of several fields at once sooner."""
+    few = values[:2] if any(isinstance(value, (list, tuple)) for value in values) else values
+    more = len(values) - len(few)
+    words = shortened([_one(value) for value in few])
+    return f"{words} and {more} more" if more else words
+
+
+def _one(value: Any) -> str:
+    return f"({', '.join(map(str, value))})" if isinstance(value, (list, tuple)) else str(value)
 
 
 def _said(side: Side | None, what: What) -> str:
@@ -185,13 +197,13 @@ def _answer_words(answer: Answer | None) -> str:
     if answer.raises:
         return f"raises {answer.raises}"
     if answer.undecided:
-        return f"not known of {cut(answer.undecided)}"
+        return f"not known of {_values(answer.undecided)}"
     if answer.dynamic is not None:
         return "not known"
     if isinstance(answer.value, (list, tuple)):
-        return f"[{cut(answer.value)}]"
+        return f"[{_values(answer.value)}]"
     if isinstance(answer.value, dict):
-        return cut([f"{key}: {value}" for key, value in answer.value.items()])
+        return shortened([f"{key}: {value}" for key, value in answer.value.items()])
     return str(answer.value)
 
 
@@ -265,12 +277,13 @@ def _guard_lines(guards: Sequence[GuardChange]) -> Iterator[Line]:
         guard = one.after or one.before
         if guard is None:
             continue
+        message = f": {guard.message}" if guard.message else ""
         verb = _GUARDS.get(one.kind, "tests otherwise")
         places = " → ".join(place_of(side.at) for side in (one.before, one.after) if side)
         yield line(
             "  ",
             strong(f"{name_of(guard.by)} ({_ROLES[one.role]})"),
-            f" {verb}: {guard.exception}: {guard.message}",
+            f" {verb}: {guard.exception}{message}",
             hang=4,
         )
         tests = [" and ".join(side.tests) for side in (one.before, one.after) if side]
