@@ -25,7 +25,7 @@ from selector.report.text import Piece as Styled
 from selector.report.wording import Places, capabilities_words, counted, listed
 from selector.values import Position
 
-__all__ = ["engines_json", "engines_lines"]
+__all__ = ["TITLES", "engines_json", "engines_lines"]
 
 _ROLES = {
     "registry": "registry",
@@ -34,18 +34,26 @@ _ROLES = {
     "builder": "builder",
     "operator": "operator",
 }
-_SECTIONS = (
-    (Kind.NARROWED, "Narrower: accepts less", Style.BAD),
-    (Kind.WIDENED, "Wider: accepts more", Style.GOOD),
-    (Kind.CHANGED, "Otherwise, neither wider nor narrower", Style.PLAIN),
-    (Kind.UNSTATED, "No longer stated, inherited; no other value is known", Style.WARN),
-    (Kind.STATED, "Stated, no longer inherited; no other value is known", Style.PLAIN),
-    (Kind.MOVED, "From another class; no other value is known", Style.PLAIN),
-    (Kind.REMOVED, "No longer said by any class", Style.PLAIN),
-    (Kind.ADDED, "Said for the first time", Style.PLAIN),
-    (Kind.OPENED, "No longer known from the code alone", Style.WARN),
-    (Kind.SETTLED, "Known from the code alone, and was not", Style.PLAIN),
-)
+TITLES = {
+    Kind.NARROWED: "Narrower: accepts less",
+    Kind.WIDENED: "Wider: accepts more",
+    Kind.CHANGED: "Otherwise, neither wider nor narrower",
+    Kind.UNSTATED: "No longer stated, inherited; no other value is known",
+    Kind.STATED: "Stated, no longer inherited; no other value is known",
+    Kind.MOVED: "From another class; no other value is known",
+    Kind.REMOVED: "No longer said by any class",
+    Kind.ADDED: "Said for the first time",
+    Kind.OPENED: "No longer known from the code alone",
+    Kind.SETTLED: "Known from the code alone, and was not",
+    Kind.UNCOMPARED: "Not compared, as known in neither",
+}
+"""Kinds of changes, in the order in which they are told."""
+_STYLES = {
+    Kind.NARROWED: Style.BAD,
+    Kind.WIDENED: Style.GOOD,
+    Kind.UNSTATED: Style.WARN,
+    Kind.OPENED: Style.WARN,
+}
 _GUARDS = {Kind.ADDED: "refuses anew", Kind.REMOVED: "refuses no longer"}
 
 
@@ -63,11 +71,12 @@ def engines_lines(difference: EngineDifference) -> Iterator[Line]:
     )
     yield line("  ", faint(f"{difference.old.source} → {difference.new.source}"), hang=4)
     yield from _backend_lines(difference.backends)
-    for kind, title, style in _SECTIONS:
+    for kind, title in TITLES.items():
         changes = [one for one in difference.changes if one.kind is kind]
         if changes:
             yield BLANK
             yield line(strong(title), f" ({len(changes)})")
+            style = _STYLES.get(kind, Style.PLAIN)
             yield from _change_lines(changes, difference.capabilities, style)
     yield from _guard_lines(difference.guards)
     yield from _open_lines(difference)
@@ -297,7 +306,7 @@ def _open_lines(difference: EngineDifference) -> Iterator[Line]:
         return
     yield BLANK
     number = len(difference.uncompared) + len(difference.unread)
-    yield line(strong("Not compared, as known in neither"), f" ({number})")
+    yield line(strong(TITLES[Kind.UNCOMPARED]), f" ({number})")
     for subject, group in _by_subject(difference.uncompared).items():
         names = list(dict.fromkeys(name for one in group for name in one.backends))
         side = group[0].after
