@@ -107,7 +107,7 @@ def _fields(reading: EngineReading) -> Iterator[Node]:
 
 def _unread() -> Todo:
     words = "not read; paths and phases below are the usual ones, and nothing is chosen yet"
-    return Todo(NOT_DRAFTED, "", ", ".join(_UNREAD), words)
+    return Todo(NOT_DRAFTED, "", ", ".join(_UNREAD), words, Severity.NOTE)
 
 
 def _silent(reading: EngineReading, fields: Mapping[str, Field]) -> Iterator[Todo]:
@@ -120,7 +120,7 @@ def _silent(reading: EngineReading, fields: Mapping[str, Field]) -> Iterator[Tod
     silent = [one.name for one in fields.values() if one.role == "feature" and one.name not in told]
     if silent:
         words = f"no class says whether {listed(silent)} are supported, so every entry refuses them"
-        yield Todo(NOT_KNOWN, "", "features", words)
+        yield Todo(NOT_KNOWN, "", "features", words, Severity.NOTE)
 
 
 def _operators(reading: EngineReading) -> Iterator[Todo]:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from selector.domains import Value
 from selector.drift.against import inherited_words, says
+from selector.drift.drafting_combinations import draft_constraints
 from selector.drift.drafting_refusals import (
     Refusals,
     known,
@@ -103,7 +104,7 @@ def draft_entry(subject: Subject) -> tuple[Node, ...]:
     is_sparse = sparse.value is True
     capability, accepted = _capability(subject, is_sparse)
     stated = [capability, *_values(subject, accepted), *_features(subject, accepted)]
-    dense, claimed_by = _dense_prefill(subject, mla.value is True) if is_sparse else ((), "")
+    dense, claimed_by = _dense_prefill(subject, mla) if is_sparse else ((), "")
     class_at = f"{subject.cls.path} ({place_of(subject.cls.at)})"
     platform = Node("platform", [subject.reading.platform])
     return (
@@ -114,6 +115,7 @@ def draft_entry(subject: Subject) -> tuple[Node, ...]:
         *dense,
         Node("accepts", Block([platform, *_accepts(stated)])),
         *_sources(stated),
+        *_constraints(subject, accepted),
         *_work(subject, mla.value is True, is_sparse),
         *_claimed(stated, claimed_by),
     )
@@ -320,13 +322,37 @@ def _accepts(stated: Sequence[_Stated]) -> Iterator[Node]:
             yield Node("", "", one.todos)
 
 
+def _constraints(subject: Subject, accepted: Sequence[str]) -> Iterator[Node]:
+    """What the class refuses only together; of values that nobody asked, that is not known."""
+    rows: list[tuple[Node, ...]] = []
+    todos = []
+    for one in draft_constraints(subject.backend, subject.reading, subject.fields, accepted):
+        rows += one.constraints
+        name, source = one.method.name, source_of(one.method)
+        if one.constraints:
+            words = f"{source} was asked with {len(one.method.asked)} combinations, and these are "
+            words += "what it refuses of them; say what it refuses of all"
+            todos.append(subject.todo(PROBED, name, words))
+        if one.unknown:
+            where, why = on_words(known(one.unknown)), why_open(one.method, one.unknown)
+            words = f"some of what {source} refuses is not known {where}: {why}"
+            todos.append(subject.todo(NOT_KNOWN, name, words))
+        if one.left:
+            words = f"{one.left} refusals of {source} take more than a few fields to tell"
+            todos.append(subject.todo(NOT_DRAFTED, name, words))
+    if rows:
+        yield Node("constraints", Rows(rows), tuple(todos))
+    elif todos:
+        yield Node("", "", tuple(todos))
+
+
 def _sources(stated: Sequence[_Stated]) -> Iterator[Node]:
     sources = [Node(one.field, Text(one.source)) for one in stated if one.source]
     if sources:
         yield Node("sources", Block(sources))
 
 
-def _dense_prefill(subject: Subject, mla: bool) -> tuple[tuple[Node, ...], str]:
+def _dense_prefill(subject: Subject, mla: Node) -> tuple[tuple[Node, ...], str]:
     """That a sparse entry may not compute prefill densely, and who claims that it may."""
     impl, vocabulary = subject.backend.impl, subject.reading.vocabulary
     stated = impl.attributes.get(vocabulary.dense_prefill) if impl is not None else None
@@ -341,7 +367,7 @@ def _dense_prefill(subject: Subject, mla: bool) -> tuple[tuple[Node, ...], str]:
     elif not says(stated, True):
         words = f"{source_of(stated)} is not known: {why_open(stated, [*stated.answers()])}"
         why = "say whether it has one, and why"
-    elif not mla:
+    elif mla.value is False and not mla.todos:
         owner = name_of(subject.cls.path)
         words = f"only layers with a latent ask for it, and {owner} has none; {source_of(stated)} "
         words += "is never read"
@@ -414,9 +440,10 @@ def _not_translated(subject: Subject) -> Iterator[Todo]:
     for name, attribute in subject.cls.attributes.items():
         if not name.startswith("supports_") or name in told:
             continue
-        if attribute.defined_in in subject.common or (attribute.known and not attribute.asked):
+        if name in getattr(vocabulary, "combinations", {}) and attribute.asked:
             continue
-        yield subject.todo(NOT_DRAFTED, name, f"{source_of(attribute)} is not translated")
+        if attribute.defined_in not in subject.common and not attribute.known:
+            yield subject.todo(NOT_DRAFTED, name, f"{source_of(attribute)} is not translated")
     impl = subject.backend.impl
     others: dict[str, list[str]] = {}
     for guard in impl.guards if impl is not None else ():

@@ -12,7 +12,8 @@ NOT_KNOWN = Rule(
     "todo-not-known",
     Severity.WARNING,
     "What a class accepts depends on more than its code, or could not be read. The draft states "
-    "what is certainly accepted, so it refuses the rest.",
+    "what is certainly accepted, so it refuses the rest. A note where no class speaks of a feature "
+    "at all.",
     "The code tests a package, an environment variable or the engine's config; only whoever knows "
     "them can say it, with `cases:` over facts and fields.",
     "# TODO DRF201 sink: not known on 9.0: …",
@@ -58,7 +59,8 @@ NOT_DRAFTED = Rule(
     "todo-not-drafted",
     Severity.WARNING,
     "What the code says here is not translated: tests of combinations, constructor tests of other "
-    "arguments, prefill paths, priorities; or the language has no such statement.",
+    "arguments; or the language has no such statement. A note tells what no draft has: prefill "
+    "paths, priorities, packages that are required.",
     "An entry without it accepts what the engine refuses, or the draft chooses nothing at all.",
     "# TODO DRF205 supports_combination (engine/flash.py:40) is not translated",
     'constraints:\n  - {code: SINK_SM90, when: {sink: true, capability: "<9.0"}, reason: …}',
