@@ -218,7 +218,7 @@ class Questions:
         path = decode_path(self.entry)
         if self.phase is Phase.PREFILL:
             found = prefill_path(self.manifest, self.entry, asked, asked, self.facts, Policy())
-            path = found.path or next(iter(found.paths), "")
+            path = next(iter(found.paths), "")
         try:
             return make_batch(self.entry.coerced(asked), lengths, path)
         except ContradictionError:

@@ -131,6 +131,13 @@ def test_what_the_manifest_keeps_off_is_told_and_no_failure(
     assert [finding.code for finding in certificate.findings()] == ["CERT001", "CERT008"]
 
 
+def test_a_worker_whose_device_is_spoilt_takes_no_other_case(
+    manifest: Manifest, does: ModuleType
+) -> None:
+    certificate = run(manifest, (case(does.SPOILS), case(does.RIGHT)))
+    assert [r.judgement for r in certificate.results] == [Judgement.CONFIRMED] * 2
+
+
 def test_when_time_is_up_the_rest_is_untested_and_a_second_run_goes_on(
     manifest: Manifest, does: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
