@@ -253,7 +253,7 @@ def _capabilities(value: Any, node: ast.AST, module: Module) -> Answer:
         plain = value is None or isinstance(value, (bool, int, float, str))
         return Answer(raises="TypeError") if plain else _unread(None, node, module)
     codes: dict[str, None] = {}
-    for code in sorted(value) if isinstance(value, (set, frozenset)) else value:
+    for code in sorted(value, key=repr) if isinstance(value, (set, frozenset)) else value:
         if isinstance(code, (Unknown, External, Instance)):
             return _unread(code, node, module)
         if type(code) is not int:

@@ -337,7 +337,9 @@ def test_a_list_that_is_computed_is_dynamic_with_its_place(new: str, why: str, r
     assert answer.dynamic.at.file == "flashinfer/attention/operators.py"
 
 
-@pytest.mark.parametrize("new", ["[True]", "['120']", "[12.0]", "120", "None", "'120'"])
+@pytest.mark.parametrize(
+    "new", ["[True]", "['120']", "{120, 'a'}", "[12.0]", "120", "None", "'120'"]
+)
 def test_a_list_that_the_decorator_refuses_is_an_error_of_its_import(new: str, read: Read) -> None:
     operators = read(operators=("_BOTH = [120, 121]", f"_BOTH = {new}"))
     assert named(operators, "sparse_decode").accepts == Answer(raises="TypeError")
