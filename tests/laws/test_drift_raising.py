@@ -23,7 +23,8 @@ SIMPLE = st.sampled_from(
     ["raise ValueError('x')", "return a", "a = cc", "b = not a", "found = [a]", "found = []",
      "found.append(a)", "other = found", "found += [1]", "check(a)", "a = check(cc)",
      "check(found)", "assert a", "assert cc == 9", "fill(found)", "c = b", "found = (a, b)",
-     "d = {}", "pass", "a = b.nothing", "keep()", "def keep():\n    found.append(1)", "return check(b)"]
+     "d = {}", "pass", "a = b.nothing", "keep()", "def keep():\n    found.append(1)",
+     "return check(b)"]
 )  # fmt: skip
 
 
