@@ -55,6 +55,7 @@ def compare_claims(
         yield from _kinds(pair, reading.capabilities)
         yield from _open_ended(pair, machines)
         yield from _fields(pair, machines)
+        yield from _threshold(pair, machines)
 
 
 def _unsaid(manifest: Manifest, reading: EngineReading, pairs: list[Pair]) -> Iterator[Finding]:
@@ -119,6 +120,33 @@ def _fields(pair: Pair, machines: Machines) -> Iterator[Finding]:
     known = {one: machine for one, machine in machines.items() if one != FUTURE}
     for field, attribute, said in _compared(pair, known):
         yield from _tell(pair, field, attribute, said)
+
+
+def _threshold(pair: Pair, machines: Machines) -> Iterator[Finding]:
+    """How long a query counts as a decode, where the builder's class says a number."""
+    builder, rules = pair.backend.builder, pair.entry.decode_threshold
+    said = builder.attributes.get(pair.vocabulary.threshold) if builder is not None else None
+    if rules is None or builder is None or said is None:
+        return
+    set_at = [one for one in builder.assigned if one.name == said.name]
+    where: defaultdict[tuple[int, frozenset[int]], list[str]] = defaultdict(list)
+    for one, on in machines.items():
+        answer = answer_on(said, one)
+        stated = frozenset(match.rule.result for match in rules.matches(on.question))
+        number = answer.value if answer is not None and answer.known else None
+        if one == FUTURE or type(number) is not int or stated == {number}:
+            continue
+        if on.runs(pair.entry) is not False:
+            where[number, stated].append(one)
+    for (number, stated), seen in where.items():
+        words = f"{pair.entry.name} decode_threshold: the manifest says {listed([*sorted(stated)])}"
+        words += f", and {source_of(said)} says {number} {on_words(seen)}"
+        if said.defined_in != builder.path:
+            words += f", which {name_of(builder.path)} ({place_of(builder.at)}) inherits"
+        if set_at:
+            words += f"; a constructor sets {set_at[0].expression} ({place_of(set_at[0].at)})"
+        decided = not set_at and number not in stated
+        yield (CLAIM if decided else UNDECIDED).finding(rules.rules[0].position, words)
 
 
 def _compared(pair: Pair, machines: Machines) -> Iterator[tuple[str, Attribute, Table]]:

@@ -14,7 +14,6 @@ from selector.drift.saying import (
     Pair,
     answer_on,
     feature_on,
-    listed,
     on_words,
     source_of,
     takes,
@@ -23,6 +22,7 @@ from selector.drift.saying import (
 )
 from selector.manifest import Manifest
 from selector.values import Finding, Position
+from selector.words import listed_and
 
 __all__ = ["compare_combinations"]
 
@@ -59,7 +59,7 @@ def compare_combinations(
 def _compared(
     pair: Pair, method: Attribute, fields: tuple[str, ...], machines: Machines
 ) -> Iterator[Finding]:
-    differ: defaultdict[tuple[bool, tuple[str, ...]], list[str]] = defaultdict(list)
+    differ: defaultdict[tuple[bool, tuple[str, ...]], list[Mapping[str, Any]]] = defaultdict(list)
     open_: dict[str, None] = {}
     alike: dict[Any, bool | None] = {}
     for raw in method.asked:
@@ -81,11 +81,11 @@ def _compared(
             elif stated is not code:
                 where[stated is True].append(capability)
         for stated, seen in where.items():
-            differ[stated, tuple(seen)].append(_words(values, method, fields))
+            differ[stated, tuple(seen)].append(values)
     at = _place(pair)
-    for (stated, on_), words in differ.items():
+    for (stated, on_), found in differ.items():
         verbs = ("accepts", "refuses") if stated else ("refuses", "accepts")
-        text = f"{pair.entry.name}: the manifest {verbs[0]} {listed(words)}, and "
+        text = f"{pair.entry.name}: the manifest {verbs[0]} {_words(found)}, and "
         yield CLAIM.finding(at, f"{text}{source_of(method)} {verbs[1]} that {on_words(on_)}")
     if open_:
         why = why_open(method, [*open_]) or (
@@ -126,15 +126,15 @@ def _takes(
     return True
 
 
-def _words(values: Mapping[str, Any], method: Attribute, fields: tuple[str, ...]) -> str:
-    """What is asked, as far as it is not what is asked first."""
-    first = dict(zip(fields, map(value_of, method.asked[0]), strict=True))
-    told = {field: value for field, value in values.items() if value != first[field]}
-    told = told if len(told) > 1 else dict(values)
-    return " with ".join(
+def _words(found: list[Mapping[str, Any]]) -> str:
+    """The first of some combinations, but for features that it does without."""
+    said = [
         f"{field} {str(value).lower() if isinstance(value, bool) else value}"
-        for field, value in told.items()
-    )
+        for field, value in found[0].items()
+        if value is not False
+    ]
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    return f"{listed_and(said)} together{more}"
 
 
 def _place(pair: Pair) -> Position:

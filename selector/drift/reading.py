@@ -213,7 +213,7 @@ class Backend(msgspec.Struct, frozen=True, omit_defaults=True):
         impl, builder: the classes that run it and that make its metadata.
         problem, impl_problem, builder_problem: why a class is missing.
         products: where a function is registered, all classes that it builds; ``cls`` is the
-            first of them, and ``impl`` the same with what is refused on every way.
+            last of them, and ``impl`` the same with what is refused on every way.
     """
 
     name: str
@@ -278,6 +278,7 @@ class Vocabulary(msgspec.Struct, frozen=True, omit_defaults=True):
         capability: the attribute that says which architectures are.
         arguments: argument of a constructor → the field, and the value that any argument which
             is not ``None`` stands for; ``None``: the argument is the value.
+        threshold: the attribute of a builder that says how long a query counts as a decode.
         dense_prefill: the attribute of an implementation that says whether it has one.
         dense_method: the method that computes it.
         prefill_suffix: what a manifest puts behind the names of backends that only compute the
@@ -293,6 +294,7 @@ class Vocabulary(msgspec.Struct, frozen=True, omit_defaults=True):
     combinations: dict[str, tuple[str, ...]] = {}
     capability: str = ""
     arguments: dict[str, tuple[str, Any]] = {}
+    threshold: str = ""
     dense_prefill: str = ""
     dense_method: str = ""
     prefill_suffix: str = ""

@@ -4,6 +4,7 @@ A row with ``code`` has the report's shape as a module of a small engine, in wor
 entries that describe it, and all that drift finds there: code, severity and a part of the words.
 ``fix`` says what to change in the code, or ``mend`` in the entries, after which nothing is found.
 A row with ``needs`` says what must be read or run instead. A control has nothing to be found.
+Rows that are named after no report (``S…``) have the same kinds of mistakes elsewhere.
 """
 
 from __future__ import annotations
@@ -169,7 +170,7 @@ def test_every_case_is_found_by_a_rule_or_has_a_reason_why_not() -> None:
 
 def test_what_lint_leaves_to_something_else_than_code_is_left_here_too() -> None:
     for case in CASES:
-        needs = CLAIMS[case["id"][:3]].get("needs")
+        needs = CLAIMS.get(case["id"][:3], {}).get("needs")
         if needs not in (None, "engine code"):
             assert case.get("needs") == needs, case["id"]
 
@@ -177,4 +178,5 @@ def test_what_lint_leaves_to_something_else_than_code_is_left_here_too() -> None
 @pytest.mark.skipif(not REPORTS.exists(), reason="the reports are not beside the project")
 def test_every_report_about_a_claim_is_there() -> None:
     rows = map(json.loads, REPORTS.read_text("utf-8").splitlines())
-    assert {row["id"] for row in rows if row["kind"] == "C"} == {case["id"][:3] for case in CASES}
+    ours = {case["id"][:3] for case in CASES if case["id"].startswith("C")}
+    assert {row["id"] for row in rows if row["kind"] == "C"} == ours

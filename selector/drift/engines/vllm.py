@@ -113,6 +113,7 @@ VOCABULARY = Vocabulary(
         "logits_soft_cap": ("soft_cap", True),
         "sliding_window": ("sliding_window", 128),
     },
+    threshold="reorder_batch_threshold",
     dense_prefill="supports_dense_mha_prefill",
     dense_method="forward_mha",
     prefill_suffix="_MLA_PREFILL",
