@@ -46,9 +46,8 @@ def constructors(draw: st.DrawFn, depth: int = 0) -> list[str]:
         elif kind == "raise":
             lines += [f"if {test}:", "    raise ValueError"]
         elif kind == "set":
-            lines.append(
-                f"self.{draw(st.sampled_from('pq'))} = {draw(st.one_of(inside, conditions(inside)))}"
-            )
+            value = draw(st.one_of(inside, conditions(inside)))
+            lines.append(f"self.{draw(st.sampled_from('pq'))} = {value}")
         elif kind == "name":
             lines.append(f"{draw(st.sampled_from(['x', 'a', 'r']))} = {draw(inside)}")
         elif kind == "call":

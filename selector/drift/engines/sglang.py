@@ -313,9 +313,9 @@ def _read_backend(
     problem = "; ".join(_problem(one.doubt) for one in made if one.doubt is not None)
     if not products:
         return Backend(name, at, registered, problem=problem or "builds no class on this platform")
-    first = products[0].cls
-    impl = msgspec.structs.replace(first, attributes={}, guards=tuple(guards))
-    cls = msgspec.structs.replace(first, assigned=(), guards=())
+    usual = products[-1].cls  # the others are singled out by a test
+    impl = msgspec.structs.replace(usual, attributes={}, guards=tuple(guards))
+    cls = msgspec.structs.replace(usual, assigned=(), guards=())
     return Backend(name, at, registered, cls, impl, None, "", problem, "", products)
 
 

@@ -100,6 +100,7 @@ def test_every_class_is_told_that_a_factory_can_build_and_when(read) -> None:
         ("FastLatentBackend", ("fast_enabled()",)),
         ("PagedLatentBackend", ("not (fast_enabled())",)),
     ]
+    assert latent.cls.path == latent.products[-1].cls.path
 
 
 def test_a_class_of_another_platform_is_not_built(read) -> None:
