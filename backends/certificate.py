@@ -74,6 +74,7 @@ class Certificate(msgspec.Struct, frozen=True):
             "repeat": self.repeat,
             "passed": self.passed,
             "entries": self.entries,
+            "errors": self.errors(),
             "claims": [msgspec.to_builtins(record) for record in self.records()],
             "untested": [
                 {
@@ -97,6 +98,21 @@ class Certificate(msgspec.Struct, frozen=True):
             key = (case.backend, case.phase, case.field, case.claim, case.accepts, result.judgement)
             groups.setdefault(key, []).append(result)
         return [_record(results) for results in groups.values()]
+
+    def errors(self) -> dict[str, dict[str, list[float]]]:
+        """Entry → dtype of the queries → the largest error that was allowed to pass, and the bound.
+
+        What a tolerance could be set to: wrong results have no part in it.
+        """
+        found: dict[str, dict[str, list[float]]] = {}
+        for result in self.results:
+            if result.error is None or result.tolerance is None:
+                continue
+            if result.error <= result.tolerance:
+                of_entry = found.setdefault(result.case.backend, {})
+                seen = of_entry.setdefault(result.case.batch.dtype, [0.0, result.tolerance])
+                seen[0] = max(seen[0], float(f"{result.error:.2g}"))
+        return found
 
     def findings(self) -> tuple[Finding, ...]:
         """What is wrong, worst first; one finding for each line and kind of trouble."""

@@ -99,6 +99,10 @@ def _entry_rows(evidence: Mapping[str, Any]) -> list[list[Part]]:
         said = ", ".join(f"{n:,} {JUDGEMENT_WORDS[kind]}" for kind, n in counts.most_common())
         untested = f"; {counted(left[name], 'claim')} untested" if left[name] else ""
         rows.append([name, counted(sum(counts.values()), "case"), said + untested])
+        errors = evidence["errors"].get(name, {})
+        worst = [f"{dtype} {seen:.2g} of {bound:.2g}" for dtype, (seen, bound) in errors.items()]
+        if worst:
+            rows.append(["", "", faint(f"largest error, and allowed: {', '.join(worst)}")])
     rows += [
         [faint(name), "", faint(f"not run: {why}")] for name, why in evidence["skipped"].items()
     ]

@@ -213,6 +213,10 @@ def test_the_evidence_is_json_and_says_what_was_run() -> None:
     assert seen == {("dtype", "fp8_e4m3", 17, "fp8_e4m3")}
     assert all("torch_sdpa_flash:" in c["message"] for c in wrong)
     assert {u["field"] for u in evidence["untested"]} == {"platform", "capability"}
+    errors = evidence["errors"]["torch_sdpa_flash"]
+    assert set(errors) == {"bfloat16", "float16", "float32"}
+    assert errors["bfloat16"][1] == 1.3e-2
+    assert 0 < errors["float32"][0] < errors["float16"][0] < errors["bfloat16"][0] < 1.3e-2
 
 
 # -- the cases ---------------------------------------------------------------------------------
