@@ -18,6 +18,7 @@ SOFT_CAP = 2.0
 """Small enough for standard-normal logits that leaving it out is a large error."""
 
 _PAGE_SIZE = 16
+_MLA = {"kv_lora_rank": 512, "qk_rope_head_dim": 0, "qk_nope_head_dim": 128, "v_head_dim": 128}
 """Where the question leaves it open."""
 
 
@@ -48,12 +49,7 @@ def make_batch(asked: Question, lengths: Sequence[tuple[int, int]], path: str) -
     v_head_size = size("v_head_size", head_size)
     expanded = path in EXPANDED
     if known("mla") is True:
-        mla = MlaShape(
-            size("kv_lora_rank", 512),
-            size("qk_rope_head_dim", 0),
-            size("qk_nope_head_dim", 128),
-            size("v_head_dim", 128),
-        )
+        mla = MlaShape(**{name: size(name, default) for name, default in _MLA.items()})
         if expanded:
             kv_heads, v_head_size = heads, mla.v_head_dim
             head_size = mla.qk_nope_head_dim + mla.qk_rope_head_dim
