@@ -112,5 +112,8 @@ def test_nothing_to_choose_from(make_results: Callable[..., Results]) -> None:
 
 def test_other_timings_can_be_the_judge(make_results: Callable[..., Results]) -> None:
     results = make_results()
+    alone = timings_of(results, Phase.PREFILL, True)
+    assert not any(one.shape.held_out for one in alone.seen)
+    assert all(one.shape.held_out for one in alone.held_out)
     others = timings_of(results, Phase.PREFILL, True, others=results)
-    assert len(others.seen) == len(others.held_out) == 160
+    assert len(others.seen) == len(others.held_out) == len(alone.seen) + len(alone.held_out)
