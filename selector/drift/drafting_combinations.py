@@ -58,7 +58,7 @@ def draft_constraints(
         accepted: the architectures that the class accepts.
     """
     cls = backend.cls
-    for name, asked in getattr(reading.vocabulary, "combinations", {}).items() if cls is not None else ():
+    for name, asked in reading.vocabulary.combinations.items() if cls is not None else ():
         method = cls.attributes.get(name) if cls is not None else None
         if method is not None and method.asked and fields.keys() >= set(asked):
             yield _together(backend, reading, method, [fields[one] for one in asked], accepted)

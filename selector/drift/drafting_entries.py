@@ -440,7 +440,7 @@ def _not_translated(subject: Subject) -> Iterator[Todo]:
     for name, attribute in subject.cls.attributes.items():
         if not name.startswith("supports_") or name in told:
             continue
-        if name in getattr(vocabulary, "combinations", {}) and attribute.asked:
+        if name in vocabulary.combinations and attribute.asked:
             continue
         if attribute.defined_in not in subject.common and not attribute.known:
             yield subject.todo(NOT_DRAFTED, name, f"{source_of(attribute)} is not translated")

@@ -11,11 +11,13 @@ from selector.document import read_text
 from selector.domains import Value
 from selector.drift.against import compare
 from selector.drift.drafting import Draft, draft_manifest
+from selector.drift.drafting_yaml import Node, Text, Todo, write
 from selector.drift.engines.vllm import READER
 from selector.drift.modules import Modules
 from selector.drift.reading import EngineReading
 from selector.drift.saying import CAPABILITIES, Machine
 from selector.drift.sources import open_source
+from selector.drift.todo import NOT_KNOWN
 from selector.lint.running import lint
 from selector.loading import loads
 from selector.manifest import Manifest
@@ -368,8 +370,33 @@ def test_prefill_backends_serve_prefill_only(drafted) -> None:
     made.todo("DRF201", "FLASH_MLA_PREFILL head_size, dtype, kv_cache_dtype, block_size, attn_type")
 
 
-def test_code_that_holds_anything_is_shown_on_one_line(drafted) -> None:
-    hostile = "return other_package.version('\\x1b[2J # \u2028 \"') > 2"
-    made = drafted({("flash", "return other_package.version() > 2"): hostile})
-    assert all(one.isprintable() for one in made.draft.text.splitlines())
-    assert "mm_prefix" in made.todo("DRF201", "FLASH mm_prefix: ")
+def test_a_list_is_not_taken_for_multiples_where_no_answer_says_so(drafted) -> None:
+    made = drafted({("flash", "return [64, 128, 256]"): "return [576]"})
+    assert "      head_size: [576]\n" in made.draft.text
+
+
+def test_any_is_not_said_where_no_value_at_all_is_refused(drafted) -> None:
+    methods = (
+        "    @classmethod\n    def get_supported_kernel_block_sizes(cls):\n        return []\n\n"
+        "    @classmethod\n    def supports_block_size(cls, size):\n"
+        "        return size is not None\n\n"
+    )
+    made = drafted({("flash", HEADS): methods + HEADS})
+    assert not made.accepts("FLASH", "block_size", "unset", "9.0")
+    assert made.accepts("FLASH", "block_size", 16, "9.0")
+    assert made.codes("FLASH block_size") == {"DRF202"}
+
+
+def test_whatever_code_holds_is_shown_on_lines_that_yaml_reads_as_they_are() -> None:
+    shown = "a: b # c\n\x1b[2J\u2028\ud800 - 'd'"
+    todo = Todo(NOT_KNOWN, "E", "f", shown)
+    words = {"a": "9.0", "b": "yes", "c": "12:30", "d": shown, "e": "10.x", "f": "a_b"}
+    nodes = [Node("key", words, (todo,)), Node("text", Text(f"{shown} " * 20))]
+    text, (finding,) = write([shown], nodes, "draft.yaml")
+    assert all(line.isprintable() for line in text.splitlines())
+    tree = read_text(text, "draft.yaml").tree
+    assert tree is not None
+    assert [*tree["key"].values()][:3] == ["9.0", "yes", "12:30"]
+    assert tree["key"]["d"] == "a: b # c \\x1b[2J \\ud800 - 'd'"
+    assert tree["text"].startswith("a: b # c \\x1b[2J")
+    assert finding.message == "E f: a: b # c \\x1b[2J \\ud800 - 'd'"
