@@ -15,7 +15,15 @@ from selector.drift.operators import compare_operators
 from selector.drift.reading import Attribute, Backend, ClassReading, EngineReading, Vocabulary
 from selector.drift.refusals import compare_constructors
 from selector.drift.rules import CLAIM, DENSE, GONE, UNDECIDED, UNLISTED
-from selector.drift.saying import CAPABILITIES, Pair, called, name_of, place_of, source_of
+from selector.drift.saying import (
+    CAPABILITIES,
+    Pair,
+    called,
+    method_fails,
+    name_of,
+    place_of,
+    source_of,
+)
 from selector.manifest import Manifest
 from selector.values import Finding, Position, Severity
 
@@ -188,13 +196,8 @@ def _promise(impl: ClassReading, name: str) -> str:
     method = impl.methods.get(name)
     if method is None:
         return ""
-    owner = f"{name} of {name_of(method.defined_in)} ({place_of(method.at)})"
-    if method.raises:
-        return f"; {owner} raises {method.raises}"
-    if method.missing:
-        needed = ", ".join(f"{one.name} ({place_of(one.at)})" for one in method.missing)
-        return f"; {owner} reads what no class sets: {needed}"
-    return ""
+    words = method_fails(method)
+    return f"; {words}" if words else ""
 
 
 def _is_sparse(pair: Pair) -> bool:

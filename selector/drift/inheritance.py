@@ -21,6 +21,7 @@ from selector.drift.saying import (
     answer_on,
     feature_on,
     listed,
+    method_fails,
     name_of,
     place_of,
     source_of,
@@ -126,7 +127,23 @@ def _inherited(
             dict.fromkeys(f"{one.settles.name} ({place_of(one.settles.at)})" for one in claims)
         )
         words = f"{entry.name}: {_owner(cls)} does not state {names} and inherits from "
-        yield INHERITED.finding(entry.position, words + name_of(ancestor))
+        words += name_of(ancestor)
+        if fails := _fails(pair):
+            words = f"{words}; {fails}; unverified"
+        yield INHERITED.finding(
+            entry.position, words, severity=Severity.WARNING if fails else Severity.NOTE
+        )
+
+
+def _fails(pair: Pair) -> str:
+    """What keeps the implementation's inherited work from running; empty: nothing is seen."""
+    impl = pair.backend.impl
+    said = (
+        method_fails(one)
+        for name, one in (impl.methods.items() if impl is not None else ())
+        if impl is not None and one.defined_in != impl.path and name != pair.vocabulary.dense_method
+    )
+    return next(filter(None, said), "")
 
 
 def _owner(cls: ClassReading) -> str:

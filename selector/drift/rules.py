@@ -100,8 +100,9 @@ INHERITED = Rule(
     Severity.NOTE,
     "A backend's class never states what the manifest and it accept, and has it from an ancestor "
     "that the manifest does not name in `sources:`. A warning where that ancestor is a backend of "
-    "the registry and the implementation runs other code than that backend's. Nothing is told of "
-    "an entry that names `evidence` or `verified_on`.",
+    "the registry and the implementation runs other code than that backend's, or where the work "
+    "that the implementation inherits only raises, or reads what no class sets. Nothing is told "
+    "of an entry that names `evidence` or `verified_on`.",
     "Nobody decided it for these kernels, and it changes when the ancestor does: a backend for "
     "ROCm took over non-causal attention when its parent learned it, and computed causal "
     "attention (vLLM pull request 40176).",

@@ -15,6 +15,7 @@ from selector.drift.reading import (
     ClassReading,
     Dynamic,
     EngineReading,
+    Method,
     Vocabulary,
 )
 from selector.fields import UNSET, parse_capability
@@ -32,6 +33,7 @@ __all__ = [
     "called",
     "feature_on",
     "listed",
+    "method_fails",
     "name_of",
     "on_words",
     "place_of",
@@ -189,6 +191,17 @@ def value_of(raw: Any) -> Value:
     if raw is None:
         return UNSET
     return raw.removeprefix("torch.") if isinstance(raw, str) else raw
+
+
+def method_fails(method: Method) -> str:
+    """What keeps a method from running, where that is seen."""
+    owner = f"{method.name} of {name_of(method.defined_in)} ({place_of(method.at)})"
+    if method.raises:
+        return f"{owner} raises {method.raises}"
+    if method.missing:
+        needed = ", ".join(f"{one.name} ({place_of(one.at)})" for one in method.missing)
+        return f"{owner} reads what no class sets: {needed}"
+    return ""
 
 
 def stated_at(entry: Entry, field: str) -> Position:
