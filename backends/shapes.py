@@ -155,10 +155,14 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     source: str = ""
 
     def shapes(self) -> tuple[Shape, ...]:
-        """Every shape; groups take turns, so that a run cut short has some of each."""
+        """Every shape once; groups take turns, so that a run cut short has some of each."""
         drawn = [group.shapes(self.seed) for group in self.groups]
-        turns = zip_longest(*drawn)
-        return tuple(shape for turn in turns for shape in turn if shape is not None)
+        found: dict[Shape, Shape] = {}
+        for turn in zip_longest(*drawn):
+            for shape in turn:
+                if shape is not None:
+                    found.setdefault(msgspec.structs.replace(shape, held_out=False), shape)
+        return tuple(found.values())
 
 
 def grid_names() -> list[str]:
