@@ -179,6 +179,7 @@ class ClassReading(msgspec.Struct, frozen=True):
         assigned: attributes that a constructor sets on the object.
         guards: what its constructors refuse.
         methods: those that do the work, by name.
+        unread: arguments that its constructors take and that none of its classes reads.
     """
 
     path: str
@@ -188,6 +189,7 @@ class ClassReading(msgspec.Struct, frozen=True):
     assigned: tuple[Assigned, ...] = ()
     guards: tuple[Guard, ...] = ()
     methods: dict[str, Method] = {}
+    unread: tuple[Need, ...] = ()
 
 
 class Product(msgspec.Struct, frozen=True):

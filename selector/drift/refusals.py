@@ -10,7 +10,7 @@ from typing import Any
 
 from selector.drift.guards import CAPABILITY as ARCHITECTURES
 from selector.drift.reading import Answer, Attribute, ClassReading, EngineReading, Guard
-from selector.drift.rules import LOOSER, REFUSED, UNDECIDED
+from selector.drift.rules import LOOSER, REFUSED, UNDECIDED, UNREAD
 from selector.drift.saying import (
     FUTURE,
     Machine,
@@ -55,6 +55,7 @@ def compare_constructors(
     for pair in pairs:
         here = {one: on for one, on in machines.items() if on.runs(pair.entry) is not False}
         yield from _looser(pair, here)
+        yield from _unread(pair, here)
         for guard in pair.backend.impl.guards if pair.backend.impl is not None and here else ():
             found = [*_guarded(pair, guard, here)]
             open_ = [one for one in found if one.code == UNDECIDED.code]
@@ -89,6 +90,22 @@ def _looser(pair: Pair, machines: dict[str, Machine]) -> Iterator[Finding]:
                 them = "them" if len(values) > 1 else "it"
                 at = stated_at(pair.entry, field)
                 yield LOOSER.finding(at, f"{pair.entry.name} {field}: {text} {them}")
+
+
+def _unread(pair: Pair, machines: dict[str, Machine]) -> Iterator[Finding]:
+    """Features that the manifest accepts, and whose argument nothing reads."""
+    impl = pair.backend.impl
+    for one in impl.unread if impl is not None else ():
+        field, value = pair.vocabulary.arguments.get(one.name, ("", None))
+        where = [
+            capability
+            for capability, on in machines.items()
+            if value is not None and field in on.fields and on.accepts(pair.entry, field, value)
+        ]
+        if impl is not None and where:
+            words = f"{pair.entry.name} {field}: the manifest accepts it {on_words(where)}, and "
+            words += f"no class of {name_of(impl.path)} reads {one.name} ({place_of(one.at)})"
+            yield UNREAD.finding(stated_at(pair.entry, field), words)
 
 
 def _refuses(pair: Pair, field: str, value: Any, machines: dict[str, Machine]) -> bool:

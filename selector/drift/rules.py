@@ -18,6 +18,7 @@ __all__ = [
     "UNDECIDED",
     "UNEVEN",
     "UNLISTED",
+    "UNREAD",
     "WIDENED",
 ]
 
@@ -121,6 +122,17 @@ WIDENED = Rule(
     "class Other(Parent):\n    supports_sink = True   # Parent: False",
     "verified_on: [12.0-2026-11-30-other]",
 )
+UNREAD = Rule(
+    "DRF011",
+    "unread-argument",
+    Severity.WARNING,
+    "The manifest accepts a feature, and the implementation's constructor takes the argument for "
+    "it, which no code of its classes reads.",
+    "The feature is accepted and left out, and nobody is told: a prefill that took sinks and did "
+    "not use them answered every question of a benchmark wrongly (vLLM pull request 52148).",
+    "def __init__(self, ..., sinks=None): ...   # and no self.sinks anywhere",
+    'if sinks is not None:\n    raise NotImplementedError("no sinks")',
+)
 LOOSER = Rule(
     "DRF010",
     "looser-constructor",
@@ -208,7 +220,19 @@ UNEVEN = Rule(
 )
 
 RULES = (
-    *(CLAIM, DENSE, UNLISTED, GONE, OPEN_ENDED, REFUSED, UNDECIDED, INHERITED, WIDENED, LOOSER),
+    *(
+        CLAIM,
+        DENSE,
+        UNLISTED,
+        GONE,
+        OPEN_ENDED,
+        REFUSED,
+        UNDECIDED,
+        INHERITED,
+        WIDENED,
+        LOOSER,
+        UNREAD,
+    ),
     *(
         Rule(code, name, Severity.ERROR, what, why, bad, good)
         for code, name, what, why, bad, good in _READING

@@ -31,6 +31,7 @@ from selector.drift.terms import (
     RaisedError,
     Unknown,
 )
+from selector.drift.unread import read_unread
 from selector.drift.world import Frame, World
 from selector.values import Finding, Severity
 
@@ -392,5 +393,5 @@ def _read_part(
     assigned, guards = read_constructors(worlds, part, _WANTED_IMPL, CONSTRUCTOR_PROBES)
     return ClassReading(
         reading.path, reading.at, reading.mro, reading.attributes, assigned, guards,
-        read_methods(worlds, found, WORK),
+        read_methods(worlds, found, WORK), read_unread(worlds, found, [*VOCABULARY.arguments]),
     ), ""  # fmt: skip
