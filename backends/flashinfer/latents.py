@@ -29,6 +29,10 @@ __all__ = ["shrink_cutlass", "start_cutlass", "start_fa2", "start_fa3", "start_s
 
 WRAPPER = "flashinfer.mla:BatchMLAPagedAttentionWrapper"
 
+MOST_QUERIES = 8192
+"""Sparse queries of one call. Each is at least one of the 16,384 pieces of work that the FA kernels
+can plan (``_FA_MAX_WORK_ITEMS`` in FlashInfer 0.7.4's ``_fa_common.py``), more if it is split."""
+
 
 def shrink_cutlass(batch: Batch) -> Batch:
     """The smallest batch for CUTLASS, which has kernels for 128 heads only."""
@@ -92,11 +96,15 @@ def start_sparse_fa3(name: str, batch: Batch, device: torch.device) -> Launch:
     """Each query over its own list of tokens; and dense prefill over expanded heads, ragged."""
     if not batch.latent:
         return start_ragged("fa3", name, batch, device)
-    wrapper = library.find(name, WRAPPER)(library.workspace(device), backend="fa3")
+    import torch
+
     slots = Slots.of(batch, device)
     said = _words(batch) | {"page_size": 1, "causal": False}
-    csr = slots.qo_indptr, slots.indptr, slots.indices, slots.lens
-    library.plan_mla(wrapper, "csr", csr, **said)
+    planned = []
+    for rows, csr in slots.parts(MOST_QUERIES):
+        wrapper = library.find(name, WRAPPER)(library.workspace(device), backend="fa3")
+        library.plan_mla(wrapper, "csr", csr, **said)
+        planned.append((rows, wrapper))
     rank, scales = _shape(batch).kv_lora_rank, _scales(batch)
 
     def launch(
@@ -104,7 +112,8 @@ def start_sparse_fa3(name: str, batch: Batch, device: torch.device) -> Launch:
     ) -> torch.Tensor:
         slots.fill(kv, indices)
         pages = kv.k_pages.flatten(0, 1)  # [slots, 1, head_size]: pages of one token
-        return library.run_mla(wrapper, q, pages, rank, **scales)
+        outs = [library.run_mla(one, q[rows], pages, rank, **scales) for rows, one in planned]
+        return outs[0] if len(outs) == 1 else torch.cat(outs)
 
     return launch
 

@@ -8,7 +8,7 @@ when that is on its own device already.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -142,6 +142,26 @@ class Slots:
             (torch.arange(sum(lens)) - starts.repeat_interleave(counts)).to(device),
             torch.tensor(request)[query].to(device),
         )
+
+    def parts(self, most: int) -> Iterator[tuple[slice, tuple[torch.Tensor, ...]]]:
+        """Yields so many queries at a time: their rows, and what this holds of them alone.
+
+        The tensors are those of a call that is given only these queries, in the order of the
+        attributes; ``indices`` is a view, so :meth:`fill` fills all parts.
+        """
+        ends = self.indptr.tolist()
+        for first in range(0, len(self.lens), most):
+            rows = slice(first, min(first + most, len(self.lens)))
+            start, end = ends[rows.start], ends[rows.stop]
+            yield (
+                rows,
+                (
+                    self.qo_indptr[: rows.stop - first + 1],
+                    self.indptr[first : rows.stop + 1] - start,
+                    self.indices[start:end],
+                    self.lens[rows],
+                ),
+            )
 
     def fill(self, kv: PagedKV, indices: torch.Tensor | None) -> None:
         """Turns listed positions ``[queries, topk]`` into slots of the cache."""

@@ -250,6 +250,18 @@ def test_what_sparse_mla_is_told_gives_the_reference(
 
 
 @pytest.mark.usefixtures("calls")
+@pytest.mark.parametrize("most", [1, 5, 31, 32])
+def test_more_sparse_queries_than_one_call_plans_are_several_calls(
+    make_latent: Callable[..., Batch], monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr("backends.flashinfer.latents.MOST_QUERIES", most)
+    batch = make_latent(
+        query_lens=(5, 1, 9, 17), seq_lens=(5, 40, 20, 33), topk=4, path="sparse_mqa"
+    )
+    assert error_of(adapters.sparse_mla_sm90, batch) < 1e-6
+
+
+@pytest.mark.usefixtures("calls")
 @pytest.mark.parametrize(
     ("name", "path"),
     [
