@@ -6,7 +6,7 @@ FLASHINFER ?= flashinfer-python==0.7.4
 BIN := .venv/bin
 
 RECORDED ?= $(firstword $(wildcard ../shared/oracle) tests/parity)
-.PHONY: pairs demo test check coverage fuzz bench format models parity schemas rules readme build clean
+.PHONY: drift-engines pairs demo test check coverage fuzz bench format models parity schemas rules readme build clean
 
 demo: .venv/installed
 	$(BIN)/attnsel resolve --gpu "RTX PRO 6000" --model glm-5.2-fp8 --set tp=8,pp=2 --query-len 3300
@@ -45,6 +45,9 @@ pairs: .venv/installed-test  ## a million random questions, asked of plan and de
 
 parity: .venv/installed-test  ## every recorded decision of vLLM, where they lie beside this; else the committed part
 	PYTHONPATH=. $(BIN)/python tools/parity.py $(RECORDED)
+
+drift-engines: .venv/installed-test  ## released engines against their manifests, one page each in docs; fetches 800 MB into build/wheels
+	$(BIN)/python tools/drift_engines.py $(or $(WHEELS),build/wheels)
 
 schemas: .venv/installed  ## after changing selector/fields.py
 	$(BIN)/python tools/write_schemas.py
