@@ -20,6 +20,7 @@ __all__ = [
     "check_layer",
     "check_space",
     "lengths_of",
+    "together",
     "values_of",
     "with_batch",
     "with_request",
@@ -27,7 +28,7 @@ __all__ = [
 ]
 
 _UNSET_UNLESS_SAID = ("block_size", "v_head_size")
-_ONE_UNLESS_SAID = ("tp_size", "pp_size", "dcp_size", "pcp_size")
+_ONE_UNLESS_SAID = ("tp_size", "pp_size", "dcp_size", "pcp_size", "num_reqs")
 _EITHER = Domain.of(True, False)
 _MLA_SIZES = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 COMPUTED_FROM = {
@@ -272,6 +273,19 @@ def check_space(manifest: Manifest, question: Question) -> None:
             if broken.field:
                 seen.append(f"{broken.field} {broken.observed} (must be {broken.allowed})")
             raise ContradictionError(f"{' with '.join(seen)}: {rule.reason} [{rule.position}]")
+
+
+def together(manifest: Manifest, question: Question, count: int) -> Question:
+    """The question of a layer that does not say how many requests run together: so many do.
+
+    Raises:
+        ContradictionError: a ``space`` rule says that so many cannot.
+    """
+    if count < 2 or "num_reqs" not in manifest.names:
+        return question
+    counted = question.supposing("num_reqs", count)
+    check_space(manifest, counted)
+    return counted
 
 
 def with_request(manifest: Manifest, question: Question, request: Request) -> Question:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from selector.asking import ask, check_facts, check_space, with_request
+from selector.asking import ask, check_facts, check_space, together, with_request
 from selector.devices import find_device, note_on
 from selector.judge import judge
 from selector.manifest import Manifest
@@ -97,7 +97,8 @@ class Selector:
             known = closed_facts(self.manifest, known)
         question = ask(self.manifest, where, layer, known, closed_world)
         check_space(self.manifest, question)
-        return Bound(self.manifest, where, question, known, said)
+        counted = "num_reqs" in layer.fields
+        return Bound(self.manifest, where, question, known, said, counted=counted)
 
 
 _EXPECTED = (
@@ -130,7 +131,11 @@ def closed_facts(manifest: Manifest, facts: Facts) -> Facts:
 
 
 class Bound:
-    """A manifest bound to a device, a layer, facts and a policy: resolves requests."""
+    """A manifest bound to a device, a layer, facts and a policy: resolves requests.
+
+    Attributes:
+        counted: the layer says how many requests run together, however many are asked about.
+    """
 
     def __init__(
         self,
@@ -139,12 +144,15 @@ class Bound:
         question: Question,
         facts: Facts,
         policy: Policy,
+        *,
+        counted: bool = False,
     ) -> None:
         self.manifest = manifest
         self.device = device
         self.question = question
         self.facts = facts
         self.policy = policy
+        self.counted = counted
 
     def resolve(
         self,
@@ -212,11 +220,11 @@ class Bound:
         """The resolutions of requests that run together, in order; lengths must be known.
 
         Raises:
-            ContradictionError: a length is unknown.
+            ContradictionError: a length is unknown, or so many cannot run together.
             UnknownBackendError: the policy names a backend that is not in the manifest.
         """
         answers = resolve_batch(
-            self.manifest, self.device, self.question, self.facts, requests, self.policy
+            self.manifest, self.device, self._together(requests), self.facts, requests, self.policy
         )
         return tuple(note_on(answer) for answer in answers)
 
@@ -226,7 +234,14 @@ class Bound:
         Whether it accepts the layer is not asked; lengths must be known.
 
         Raises:
-            ContradictionError: a length is unknown.
+            ContradictionError: a length is unknown, or so many cannot run together.
             UnknownBackendError: the backend is not in the manifest.
         """
-        return routes_of(self.manifest, self.question, self.facts, requests, self.policy, backend)
+        question = self._together(requests)
+        return routes_of(self.manifest, question, self.facts, requests, self.policy, backend)
+
+    def _together(self, requests: Sequence[Request]) -> Question:
+        """The question, which says how many requests run together."""
+        if self.counted:
+            return self.question
+        return together(self.manifest, self.question, len(requests))

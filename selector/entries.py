@@ -38,7 +38,7 @@ class EntryReader:
         self.parser = parser
         self.words = parser.words
         declared = (self.tree.get(key, {}) for key in ("facts", "derive"))
-        self.fixed = _NEVER_COERCED.union(parser.changing, *declared)
+        self.fixed = _NEVER_COERCED.union(parser.of_request, *declared)
 
     def entry(self, raw: Mapping) -> Entry:
         """The entry that a tree states."""

@@ -402,6 +402,7 @@ BUILTIN: tuple[Field, ...] = (
     _size("pp_size", "Pipeline-parallel stages.", "pipeline_parallel_size", "pp"),
     _size("dcp_size", "Decode-context-parallel ranks.", "decode_context_parallel_size"),
     _size("pcp_size", "Prefill-context-parallel ranks.", "prefill_context_parallel_size"),
+    _size("num_reqs", "Requests that run together in one step of the engine; 1 unless said."),
     _size("query_len", "Request: new tokens; in a batch rule, the longest prefill's."),
     _size("seq_len", "Request: new plus cached tokens; in a batch rule, the longest prefill's."),
     _size("context_len", "Request: cached tokens; in a batch rule, the longest.", low=0),

@@ -154,6 +154,7 @@ class _Builder:
                 for n, m in tree.get("measures", {}).items()
             ),
             invariants=tuple(self._invariant(r, entries) for r in tree.get("invariants", ())),
+            names=frozenset(parse.names),  # the last: all else has been read
         )
         parse.refuse_bounds(changing)
         return manifest
@@ -216,7 +217,7 @@ class _Builder:
         """Reports a default of what the request, the machine or silence says, and a wrong value."""
         mine = self.words.fields[name]
         if (
-            name in self.parser.changing
+            name in self.parser.of_request
             or mine.role == "feature"
             or name in self.tree.get("facts", ())
         ):
@@ -230,7 +231,7 @@ class _Builder:
             self.parser.check_value(name, raw["value"], raw.values_at["value"])
         elif self.parser.knows(raw["field"], raw.values_at["field"]):
             other = self.words.fields[raw["field"]]
-            if other.name in self.parser.changing or other.name == name:
+            if other.name in self.parser.of_request or other.name == name:
                 message = f"{other.name} cannot stand in for {name}"
                 self.document.report(
                     "CAP010", raw.values_at["field"], message, "take a field of the layer"
@@ -265,7 +266,7 @@ class _Builder:
 
     def _check_column(self, name: str, at: Position, unknown: bool = False) -> None:
         """Reports a field that tables hold under its own name only, and a device nobody knows."""
-        if name in self.parser.changing or (unknown and name in ("platform", "capability")):
+        if name in self.parser.of_request or (unknown and name in ("platform", "capability")):
             message = f"a column cannot say this of {name}"
             fix = "lengths stand under their own names, and every row needs its device"
             self.document.report("CAP010", at, message, fix)

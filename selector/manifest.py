@@ -228,7 +228,7 @@ class Manifest(msgspec.Struct, frozen=True):
     """A manifest that has no errors.
 
     ``changing`` are the derived values that change with each request; ``fact_words`` say what a
-    fact means.
+    fact means; ``names`` are the fields that it speaks of, anywhere.
     """
 
     ref: ManifestRef
@@ -248,6 +248,7 @@ class Manifest(msgspec.Struct, frozen=True):
     measures: tuple[Measure, ...] = ()
     invariants: tuple[Invariant, ...] = ()
     description: str = ""
+    names: frozenset[str] = frozenset()
 
     def entry(self, name: str) -> Entry:
         """The entry called so.

@@ -168,7 +168,9 @@ class Parser:
         facts = document.tree.get("facts", {})
         self.versions = {name for name, raw in facts.items() if _is_version("facts", raw)}
         self.changing = REQUEST_FIELDS.union(document.tree.get("measures", {}))
+        self.of_request = self.changing | {"num_reqs"}
         self.bounds: dict[str, list[Position]] = {}
+        self.names: set[str] = set()
         self._accepted: dict[int, dict[str, FirstMatch[Test]]] = {}
         self._fields: dict[tuple[str, Position, Position], FirstMatch[Test]] = {}
         self._lists: dict[tuple[int, str], Allowed] = {}
@@ -176,6 +178,7 @@ class Parser:
     def knows(self, name: str, at: Position) -> bool:
         """Whether ``name`` is a field; reports it when not."""
         if name in self.words:
+            self.names.add(name)
             return True
         if self.document.full:  # looking for what was meant costs time
             return False

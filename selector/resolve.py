@@ -60,7 +60,7 @@ def resolve(
         manifest: the facts and the policy that goes with them.
         device: what is planned for; kept in the answer.
         question: everything that is the same for all requests of the layer
-            (:func:`selector.asking.ask`).
+            (:func:`selector.asking.ask`), and how many run together.
         facts: versions, for ``requires``.
         request: the lengths.
         policy: what the caller denies or forces.
@@ -88,8 +88,8 @@ def resolve_batch(
 ) -> tuple[Resolution, ...]:
     """The resolutions of requests that run together, in order.
 
-    Rules of scope ``batch`` see the longest prefill among the requests with the same prefill
-    backend. Of a request that may be a decode, ``path`` is what it takes if it is none.
+    The question says how many they are (:func:`selector.asking.together`). Rules of scope
+    ``batch`` see the longest prefill among the requests with the same prefill backend. Of a request that may be a decode, ``path`` is what it takes if it is none.
 
     Raises:
         ContradictionError: a length is unknown.
@@ -348,6 +348,8 @@ def _layer(manifest: Manifest, asked: Question) -> dict[str, Value]:
     for name, value in asked.items():
         default = manifest.defaults.get(name)
         if name in skipped or (default and default.of(asked) == value):
+            continue
+        if (name, value) == ("num_reqs", 1):  # nobody said it, or it says nothing
             continue
         field = manifest.vocabulary.fields[name]
         shown[name] = asked.text(name) if isinstance(value, Domain) else value

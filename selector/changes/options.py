@@ -41,6 +41,7 @@ _SETTINGS = frozenset(
         "pp_size",
         "dcp_size",
         "pcp_size",
+        "num_reqs",
     }
 )
 """Fields that are a choice of whoever runs the model; the others are the model's."""

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 from selector.binding import Bound
 from selector.errors import AttnselError
+from selector.plan.memo import remember
 from selector.plan.places import Places
 from selector.rules import Question
 from selector.tables.answers import answer_to, failed, pick_columns
@@ -21,6 +23,7 @@ from selector.values import Device, Facts, Layer, Policy, Request
 
 __all__ = ["Asked", "Cell"]
 
+_MOST_TOGETHER = 512
 _FREE = Policy()
 _PLAIN = Form()
 
@@ -82,6 +85,7 @@ class Asked:
         self._emptied = compiled.emptied
         self._cells: dict[tuple[Form, int, bool], Cell] = {}
         self._alike: dict[object, Columns] = {}
+        self._together: dict[int, Asked] = {}
 
     @cached_property
     def bound(self) -> Bound:
@@ -108,6 +112,29 @@ class Asked:
             return failed(str(error))
         return None
 
+    def together(self, count: int) -> Asked:
+        """The same of so many requests: another one where rules read how many run together."""
+        if (
+            count < 2
+            or "num_reqs" not in self.compiled.manifest.names
+            or "num_reqs" in self.layer.fields
+            or self.refused is not None
+        ):
+            return self
+        found = self._together.get(count)
+        if found is None:
+            found = Asked(
+                self.compiled,
+                self.device,
+                Layer(MappingProxyType({**self.layer.fields, "num_reqs": count})),
+                self.facts,
+                self.policy,
+                dense=self.dense,
+                given=self.given,
+            )
+            remember(self._together, count, found, _MOST_TOGETHER)
+        return found
+
     def columns(self, requests: Sequence[Request], reasons: bool = True) -> Columns:
         """The columns for requests that run together; where they have no answer, with the error.
 
@@ -115,6 +142,9 @@ class Asked:
             requests: at least one.
             reasons: whether the columns must say why.
         """
+        counted = self.together(len(requests))
+        if counted is not self:
+            return counted.columns(requests, reasons)
         first = requests[0]
         form = Form.of(first, len(requests))
         if not reasons and form.together == 1 and not form.unknown:

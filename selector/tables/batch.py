@@ -159,6 +159,12 @@ class _Layer(NamedTuple):
     form: Form | None = None
     failed: Columns | None = None
 
+    def cells_of(self) -> tuple[Asked, Form] | None:
+        """What its rows' cells are of; ``None``: they are read row by row."""
+        if self.asked is None or self.form is None:
+            return None
+        return self.asked.together(self.form.together), self.form
+
 
 class TableReader:
     """Answers the rows of record batches.
@@ -306,14 +312,14 @@ class _Piece:
         at = numpy.flatnonzero(plain)
         if len(at) == len(plain) and unknown is None:
             rows = _Rows(at, self.number, query_len, seq_len, self.firsts)
-            return rows, [(one.asked, one.form) for one in self.layers if one.asked and one.form]
+            return rows, [one for one in map(_Layer.cells_of, self.layers) if one]
         kind = (self.number * 4 if unknown is None else self.number * 4 + unknown)[at]
         number, firsts = numbered(kind, 4 * len(self.layers))
         kinds = []
         for layer, lacking in (divmod(one, 4) for one in kind[firsts].tolist()):
-            asked, form, _ = self.layers[layer]
-            assert asked is not None
-            assert form is not None
+            found = self.layers[layer].cells_of()
+            assert found is not None
+            asked, form = found
             kinds.append((asked, form._replace(unknown=lacking)))
         return _Rows(at, number, query_len[at], seq_len[at], firsts), kinds
 

@@ -36,6 +36,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "index_topk": ("absent", 64, 2048),
     "tp_size": (1, 8),
     "dcp_size": (1, 2),
+    "num_reqs": (1, 2, 3),
     "num_heads": (16, 64, "unset"),
     "mode": ("a_", "b_", "unset"),
     "probe": (False, True),
@@ -62,6 +63,7 @@ NUMBERS = {
     "index_topk",
     "tp_size",
     "dcp_size",
+    "num_reqs",
     "num_heads",
     "grade",
     "query_len",
@@ -72,6 +74,7 @@ NUMBERS = {
 SYMBOLS = {"block_size": ["unset"], "sliding_window": ["unset"], "num_heads": ["unset"]}
 SYMBOLS |= {"index_topk": ["absent"], "mode": ["unset"]}
 CAPABILITIES = ("8.0", "9.0", "12.0", "9.x", "12.x", ">=9.0", "<9.0", "<12.0", "8.0..9.0")
+BOUNDS = ("index_topk", "tp_size", "grade", "num_reqs")
 LAYER_FIELDS = tuple(f for f in VALUES if f != "probe")
 CORE = ("capability", "head_size", "dtype", "kv_cache_dtype", "block_size", "attn_type")
 
@@ -140,7 +143,7 @@ def numbers(pick: Choices, name: str, bounds: bool) -> Tree:
         if Domain.between(form.get("min", 1), form.get("max"), form["multiple_of"]).is_empty():
             del form["multiple_of"]  # the loader refuses ranges without a number
     if bounds and name != "index_topk" and pick.chance(4):
-        form[pick.one(("max", "min"))] = {"field": pick.one(("index_topk", "tp_size", "grade"))}
+        form[pick.one(("max", "min"))] = {"field": pick.one(BOUNDS)}
     if not form or pick.chance(2):
         form["or"] = pick.some(SYMBOLS.get(name, ()), 0, 1)
     return form
@@ -445,14 +448,14 @@ def question(
     unknown: frozenset[str] = frozenset(),
     sets: Fields | None = None,
 ) -> tuple[Device, Layer, Facts]:
-    """The question without what is unknown; ``sets`` holds possible values instead."""
-    read = dict(
-        Layer.read(
-            {f: asked.fields[f] for f in LAYER_FIELDS if f != "capability" and f not in unknown}
-            | asked.more,
-            manifest.vocabulary,
-        ).fields
-    )
+    """The question without what is unknown; ``sets`` holds possible values instead.
+
+    One request is what nobody says.
+    """
+    said = {f: asked.fields[f] for f in LAYER_FIELDS if f != "capability" and f not in unknown}
+    if said["num_reqs"] == 1:
+        del said["num_reqs"]
+    read = dict(Layer.read(said | asked.more, manifest.vocabulary).fields)
     for name, possible in (sets or {}).items():
         read[name] = Domain.of(*possible)
     facts: dict[str, Any] = {"probe": asked.fields["probe"], "lib": asked.version}

@@ -371,13 +371,26 @@ def test_the_same_question_has_the_same_answer_in_any_thread(case: Case) -> None
 @given(cases())
 @hard
 def test_a_batch(case: Case) -> None:
-    """In a batch, only what reads the batch changes: the phase and the path of a prefill."""
+    """In a batch, only what reads the batch changes: the phase and the path of a prefill.
+
+    Where rules read how many requests run together, that is as if the layer had said it.
+    """
     tree, asked, more = case.tree, case.asked, case.batch
-    bound = bound_or_assume(loads(json.dumps(tree)), asked)
+    manifest = loads(json.dumps(tree))
+    bound = bound_or_assume(manifest, asked)
     requests = [Request(q, s, asked.speculative_tokens) for q, s in more]
-    alone = [bound.resolve(q, s, speculative_tokens=asked.speculative_tokens) for q, s in more]
+    assert bound.resolve_batch(requests[:1]) == (bound.resolve_one(requests[0]),)
+    if asked.fields["num_reqs"] == 1 and "num_reqs" in json.dumps(tree):
+        asked = replace(asked, fields={**asked.fields, "num_reqs": len(more)})
+    try:
+        counted = bind(manifest, asked)
+    except ContradictionError:
+        with pytest.raises(ContradictionError):
+            bound.resolve_batch(requests)
+        return
+    alone = [counted.resolve_one(request) for request in requests]
     together = bound.resolve_batch(requests)
-    assert bound.resolve_batch(requests[:1]) == (alone[0],)
+    assert together == counted.resolve_batch(requests)
     phases = split(tree, asked, more)
     for one, whole, phase, length in zip(alone, together, phases, more, strict=True):
         assert whole.phase == phase
@@ -520,7 +533,8 @@ def test_what_is_certain_stays_whatever_the_unknown_turns_out_to_be(case: Case) 
 @given(cases())
 @hard
 def test_what_is_certain_of_a_batch_stays_too(case: Case) -> None:
-    asked, unknown, sets = case.asked, case.unknown - {"query_len", "seq_len"}, case.sets
+    asked, unknown = case.asked, case.unknown - {"query_len", "seq_len"}
+    sets = {n: values for n, values in case.sets.items() if n != "num_reqs"}
     assume(unknown or sets)
     manifest = loads(json.dumps(case.tree))
     requests = [Request(q, s, asked.speculative_tokens) for q, s in case.batch]
