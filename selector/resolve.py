@@ -89,7 +89,8 @@ def resolve_batch(
     """The resolutions of requests that run together, in order.
 
     The question says how many they are (:func:`selector.asking.together`). Rules of scope
-    ``batch`` see the longest prefill among the requests with the same prefill backend. Of a request that may be a decode, ``path`` is what it takes if it is none.
+    ``batch`` see the longest prefill among the requests with the same prefill backend. Of a request
+    that may be a decode, ``path`` is what it takes if it is none.
 
     Raises:
         ContradictionError: a length is unknown.
