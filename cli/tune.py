@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from selector.binding import Selector
     from selector.tuning.policy import Tuned
-    from selector.tuning.results import Results
+    from selector.tuning.timings import Timings
 
 __all__ = ["tune"]
 
@@ -31,7 +31,12 @@ class TuneFormat(StrEnum):
 
 def tune(
     results: Annotated[
-        Path, typer.Argument(metavar="RESULTS", help="Timings that `attnsel bench` wrote.")
+        list[Path],
+        typer.Argument(
+            metavar="RESULTS...",
+            help="Timings that `attnsel bench` wrote, of one device and the same libraries; "
+            "of a shape in several files, the newest count.",
+        ),
     ],
     manifest: ManifestOption = None,
     overlay: OverlayOption = None,
@@ -63,17 +68,18 @@ def tune(
 
     Example: attnsel tune timings-h200.json --format yaml
     """
+    _check_numpy()
     from cli.terminal import show, show_json
     from selector.binding import Selector
     from selector.report.tuning import tuning_json, tuning_lines
     from selector.tuning.comparing import compare, timings_of, tuned_from
     from selector.tuning.policy import priorities_text
-    from selector.tuning.results import read_results
     from selector.tuning.search import Aims
+    from selector.tuning.timings import read_timings
     from selector.values import Phase
 
-    timed = read_results(results)
-    others = None if holdout is None else read_results(holdout)
+    timed = read_timings(results)
+    others = None if holdout is None else read_timings([holdout])
     before = Selector.load(manifest, overlays=overlay or ())
     there = {one.shape.phase for one in timed.measured}
     phases = [p for p in Phase if p in there] if phase is None else [Phase(phase.value)]
@@ -96,8 +102,19 @@ def tune(
         show(tuning_lines(timed, answers), whole=True)
 
 
+def _check_numpy() -> None:
+    from importlib.util import find_spec
+
+    from cli.asking import UsageError
+
+    if find_spec("numpy") is None:
+        raise UsageError(
+            "tuning needs numpy, which is not installed; run: pip install 'attnsel[tune]'"
+        )
+
+
 def _with_lists(
-    manifest: str | None, overlays: Sequence[str], timed: Results, tuned: Sequence[Tuned]
+    manifest: str | None, overlays: Sequence[str], timed: Timings, tuned: Sequence[Tuned]
 ) -> Selector:
     """The manifest with the tuned lists before its own."""
     from tempfile import TemporaryDirectory

@@ -11,7 +11,7 @@ from selector.report.wording import counted, device_words
 from selector.tuning.comparing import Compared, PhaseTimings
 from selector.tuning.policy import Tuned, priorities_text
 from selector.tuning.regret import Regret
-from selector.tuning.results import Results
+from selector.tuning.timings import Timings
 
 __all__ = ["Answered", "tuning_json", "tuning_lines"]
 
@@ -22,32 +22,35 @@ _NAMES = {
     "tuned": "tuned",
     "manifest": "the manifest as it is",
     "library": "the library's own default",
-    "beyond": "tuned, if rules saw how many requests there are",
+    "one list": "the best order for all",
 }
 
 
-def tuning_lines(results: Results, answers: Sequence[Answered]) -> list[Line]:
+def tuning_lines(timings: Timings, answers: Sequence[Answered]) -> list[Line]:
     """The regret of each way to choose in each phase, and the lists to paste."""
     lines = [
         line(
-            strong(device_words(results.device)),
-            f" · {results.date[:10]} · timings {results.id}",
+            strong(device_words(timings.device)),
+            f" · {timings.days} · {timings.names}",
         ),
         line(faint("Regret: the time of what is chosen over that of the fastest candidate.")),
     ]
-    for timings, tuned, compared in answers:
-        lines += [BLANK, *_phase_lines(timings, tuned, compared)]
-    text = priorities_text(results, [tuned for _, tuned, _ in answers])
+    if timings.again:
+        shapes = counted(timings.again, "shape")
+        lines.append(line(faint(f"{shapes} measured again: the newer times count.")))
+    if timings.left:
+        lines.append(line(faint(f"{counted(timings.left, 'shape')} of the grid not reached.")))
+    for mine, tuned, compared in answers:
+        lines += [BLANK, *_phase_lines(mine, tuned, compared)]
+    text = priorities_text(timings, [tuned for _, tuned, _ in answers])
     lines += [BLANK, line(strong("priorities"), faint(", to stand before the manifest's own"))]
     return [*lines, *(line(row) for row in text.splitlines())]
 
 
-def _phase_lines(
-    timings: PhaseTimings, tuned: Tuned, compared: Sequence[Compared]
-) -> Iterator[Line]:
-    shapes = f"{counted(len(timings.seen), 'shape')} to tune, {len(timings.held_out)} held out"
+def _phase_lines(mine: PhaseTimings, tuned: Tuned, compared: Sequence[Compared]) -> Iterator[Line]:
+    shapes = f"{counted(len(mine.seen), 'shape')} to tune, {len(mine.held_out)} held out"
     rules = counted(len(tuned.lists), "rule")
-    yield line(strong(str(timings.phase)), f"  {shapes}; {rules}")
+    yield line(strong(str(mine.phase)), f"  {shapes}; {rules}")
     rows: list[list[Part]] = [["", "tuned on", "", "held out", ""], ["", *("mean", "worst") * 2]]
     for one in compared:
         name = _NAMES.get(one.name, one.name)
@@ -56,8 +59,11 @@ def _phase_lines(
     worst = compared[0].held_out
     if worst.worst_shape is not None and worst.worst is not None:
         yield line(faint(f"  worst of tuned, held out: {worst.worst_shape}"))
-    for name, why in timings.left_out.items():
+    for name, why in mine.left_out.items():
         yield line(faint(f"  not counted: {name} {why}"))
+    if mine.unrun:
+        shapes = counted(mine.unrun, "shape")
+        yield line(faint(f"  not counted: {shapes} that no candidate ran"))
 
 
 def _cells(regret: Regret) -> list[Part]:
@@ -71,23 +77,24 @@ def _unserved(one: Compared) -> str:
     return f"runs all but {counted(unserved, 'shape')}" if unserved else ""
 
 
-def tuning_json(results: Results, answers: Sequence[Answered]) -> dict[str, Any]:
+def tuning_json(timings: Timings, answers: Sequence[Answered]) -> dict[str, Any]:
     """The same as JSON values."""
     return {
-        "timings": results.id,
-        "device": to_json(results.device),
-        "date": results.date,
+        "timings": [*timings.files],
+        "device": to_json(timings.device),
+        "date": timings.newest.date,
         "phases": [
             {
-                "phase": str(timings.phase),
-                "candidates": list(timings.candidates),
-                "left_out": timings.left_out,
-                "seen": len(timings.seen),
-                "held_out": len(timings.held_out),
+                "phase": str(mine.phase),
+                "candidates": list(mine.candidates),
+                "left_out": mine.left_out,
+                "seen": len(mine.seen),
+                "held_out": len(mine.held_out),
+                "unrun": mine.unrun,
                 "regret": [to_json(one) for one in compared],
                 "lists": [to_json(one) for one in tuned.lists],
             }
-            for timings, tuned, compared in answers
+            for mine, tuned, compared in answers
         ],
-        "priorities": priorities_text(results, [tuned for _, tuned, _ in answers]),
+        "priorities": priorities_text(timings, [tuned for _, tuned, _ in answers]),
     }

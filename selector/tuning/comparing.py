@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
@@ -10,9 +10,9 @@ from selector.binding import Selector
 from selector.errors import AttnselError
 from selector.tuning.policy import Tuned, tune
 from selector.tuning.regret import Choose, Regret, by_rules, chosen_by, first_of, regret_of, within
-from selector.tuning.results import Measured, Results
-from selector.tuning.rules import REQUESTS
+from selector.tuning.results import Measured
 from selector.tuning.search import Aims, find_rules
+from selector.tuning.timings import MixedTimingsError, Timings, check_alike
 from selector.values import Phase
 
 __all__ = ["Compared", "NothingToTuneError", "PhaseTimings", "compare", "timings_of", "tuned_from"]
@@ -33,6 +33,7 @@ class PhaseTimings(msgspec.Struct, frozen=True):
         left_out: candidates that were timed and that the policy may not choose, and why.
         seen: the shapes to tune on.
         held_out: those to judge by.
+        unrun: shapes that no candidate ran.
     """
 
     phase: Phase
@@ -40,14 +41,15 @@ class PhaseTimings(msgspec.Struct, frozen=True):
     left_out: dict[str, str]
     seen: tuple[Measured, ...]
     held_out: tuple[Measured, ...]
+    unrun: int
 
 
 class Compared(msgspec.Struct, frozen=True):
     """One way to choose, and its regret.
 
     Attributes:
-        name: ``tuned``, ``manifest``, ``library``, ``beyond`` (rules that also see how many
-            requests run together, which no manifest's do), or a candidate that is always chosen.
+        name: ``tuned``, ``manifest``, ``library``, ``one list`` (the best order for all shapes), or
+            ``always`` and a candidate.
         seen: over the shapes that were tuned on.
         held_out: over those that were not.
     """
@@ -58,78 +60,99 @@ class Compared(msgspec.Struct, frozen=True):
 
 
 def timings_of(
-    results: Results,
+    timings: Timings,
     phase: Phase,
     paged_only: bool,
-    others: Results | None = None,
+    others: Timings | None = None,
 ) -> PhaseTimings:
     """The timings of a phase.
 
     Args:
-        results: what was timed.
+        timings: what was timed.
         phase: which.
         paged_only: leave out candidates that copy K and V out of their pages.
         others: timings to judge by; ``None``: the shapes that the grid held out.
 
     Raises:
         NothingToTuneError: no candidate is left, or no shape.
+        MixedTimingsError: files differ in candidates, or the timings to judge by are of another
+            device or of other versions.
     """
-    mine = [one for one in results.measured if one.shape.phase is phase]
-    ran = sorted({name for one in mine for name in one.times})
     left_out = {
         name: "copies K and V out of their pages, which an engine with paged caches cannot use"
-        for name in ran
-        if paged_only and not results.runners[name].reads_pages
+        for name in _timed(timings.measured, phase)
+        if paged_only and not timings.runners[name].reads_pages
     }
-    candidates = tuple(name for name in ran if name not in left_out)
+    _check_candidates(timings, phase, left_out)
+    mine = [one for one in timings.measured if one.shape.phase is phase]
+    candidates = tuple(sorted({name for one in mine for name in one.times} - left_out.keys()))
     if not candidates:
         why = "; ".join(dict.fromkeys(left_out.values())) or "nothing ran"
-        raise NothingToTuneError(f"{results.id}: no {phase} candidate to choose: {why}")
+        raise NothingToTuneError(f"{timings.names}: no {phase} candidate to choose: {why}")
     seen = [one for one in mine if others is not None or not one.shape.held_out]
     held_out = [one for one in mine if one.shape.held_out]
     if others is not None:
+        check_alike(timings, others)
         held_out = [one for one in others.measured if one.shape.phase is phase]
-    kept = within(seen, candidates)
+    kept, judged = within(seen, candidates), within(held_out, candidates)
     if not kept:
-        raise NothingToTuneError(f"{results.id}: no {phase} shape to tune on")
-    return PhaseTimings(phase, candidates, left_out, kept, within(held_out, candidates))
+        raise NothingToTuneError(f"{timings.names}: no {phase} shape to tune on")
+    unrun = len(seen) + len(held_out) - len(kept) - len(judged)
+    return PhaseTimings(phase, candidates, left_out, kept, judged, unrun)
 
 
-def tuned_from(results: Results, timings: PhaseTimings, aims: Aims, selector: Selector) -> Tuned:
+def _timed(measured: Sequence[Measured], phase: Phase) -> list[str]:
+    """Every candidate of a phase, whether it ran or not."""
+    mine = (one for one in measured if one.shape.phase is phase)
+    return sorted({timing.candidate for one in mine for timing in one.timings})
+
+
+def _check_candidates(timings: Timings, phase: Phase, left_out: Collection[str]) -> None:
+    """Holds that the files that speak of a phase have the same candidates."""
+    sets: dict[str, str] = {}
+    for name, results in timings.files.items():
+        said = ", ".join(one for one in _timed(results.measured, phase) if one not in left_out)
+        if said:
+            sets.setdefault(said, name)
+    if len(sets) > 1:
+        said = "; ".join(f"{name} has {names}" for names, name in sets.items())
+        raise MixedTimingsError(f"{phase} candidates differ: {said}: a list needs the times of all")
+
+
+def tuned_from(timings: Timings, mine: PhaseTimings, aims: Aims, selector: Selector) -> Tuned:
     """The lists for a phase; behind the candidates stands what the manifest lists there now."""
-    facts = results.facts_known()
+    facts = timings.facts
     rest: dict[str, None] = {}
-    for one in timings.seen:
-        bound = selector.bind(results.device, one.shape.layer, facts)
+    for one in mine.seen:
+        bound = selector.bind(timings.device, one.shape.layer, facts)
         answer = bound.resolve_one(one.shape.request, brief=True)
-        choice = answer.prefill if timings.phase is Phase.PREFILL else answer.decode
+        choice = answer.prefill if mine.phase is Phase.PREFILL else answer.decode
         rest |= dict.fromkeys(choice.tried or ())
-    return tune(results, timings.phase, timings.seen, aims, tuple(rest))
+    return tune(timings, mine.phase, mine.seen, aims, tuple(rest))
 
 
 def compare(
-    results: Results, timings: PhaseTimings, before: Selector, after: Selector, aims: Aims
+    timings: Timings, mine: PhaseTimings, before: Selector, after: Selector, aims: Aims
 ) -> tuple[Compared, ...]:
     """The regret of every way to choose.
 
     Args:
-        results: where the timings are from.
-        timings: of one phase.
+        timings: what was timed.
+        mine: that of one phase.
         before: the manifest as it is.
         after: the same with the tuned lists; both are asked for every shape.
-        aims: how long a list may be, and what it is worth.
+        aims: what a list is worth.
     """
     ways: dict[str, Choose] = {
-        "tuned": chosen_by(after, results),
-        "manifest": chosen_by(before, results),
+        "tuned": chosen_by(after, timings),
+        "manifest": chosen_by(before, timings),
     }
-    default = results.defaults.get(timings.phase, ())
+    default = timings.defaults.get(mine.phase, ())
     if default:
         ways["library"] = first_of(default)
-    beyond = msgspec.structs.replace(aims, fields=(*aims.fields, REQUESTS))
-    ways["beyond"] = by_rules(find_rules(timings.seen, beyond))
-    ways |= {f"always {name}": first_of((name,)) for name in timings.candidates}
-    return _compared(ways, timings.seen, timings.held_out)
+    ways["one list"] = by_rules(find_rules(mine.seen, msgspec.structs.replace(aims, fields=())))
+    ways |= {f"always {name}": first_of((name,)) for name in mine.candidates}
+    return _compared(ways, mine.seen, mine.held_out)
 
 
 def _compared(

@@ -9,14 +9,16 @@ from textwrap import wrap
 import msgspec
 
 from selector.tuning.regret import Regret, first_of, regret_of
-from selector.tuning.results import Measured, Results
+from selector.tuning.results import Measured
 from selector.tuning.rules import Rule, Test, values_of
 from selector.tuning.search import Aims, find_rules
+from selector.tuning.timings import Timings
 from selector.values import Phase
 
 __all__ = ["Ordered", "Tuned", "overlay_text", "priorities_text", "tune"]
 
 _WIDTH = 118
+_ABBREVIATIONS = ("cuda", "fa2", "fa3", "mla", "sdpa", "xqa")
 
 
 class Ordered(msgspec.Struct, frozen=True):
@@ -41,7 +43,7 @@ class Tuned(msgspec.Struct, frozen=True):
 
 
 def tune(
-    results: Results,
+    timings: Timings,
     phase: Phase,
     measured: Sequence[Measured],
     aims: Aims,
@@ -50,7 +52,7 @@ def tune(
     """The lists for one phase.
 
     Args:
-        results: where the shapes are from.
+        timings: where the shapes are from.
         phase: what the shapes are.
         measured: the shapes to tune on, with the candidates to choose from; at least one.
         aims: how long the list may be, and what it is worth.
@@ -63,80 +65,91 @@ def tune(
         mine = [one for one in open_ if rule.holds(values_of(one.shape))]
         open_ = [one for one in open_ if not rule.holds(values_of(one.shape))]
         left = tuple(name for name in rest if name not in rule.order)
-        lists.append(Ordered(rule, left, _reason(results, rule, mine)))
+        lists.append(Ordered(rule, left, _reason(timings, rule, mine)))
     return Tuned(phase, tuple(lists))
 
 
-def _reason(results: Results, rule: Rule, mine: Sequence[Measured]) -> str:
+def _reason(timings: Timings, rule: Rule, mine: Sequence[Measured]) -> str:
     """What was measured where a rule holds, and what the next best choice would cost."""
-    where = results.device.product or results.device.capability or results.device.platform
-    when = f"Measured on {where}, {results.date[:10]}"
+    device = timings.device
+    where = device.product or device.capability or device.platform
+    when = f"({where.removeprefix('NVIDIA ')}, {timings.days})."
     if not mine:
-        return f"{when}: no shape of its own; what is best over all others."
-    first, *others = rule.order
+        return f"Best over all shapes, with none of its own {when}"
     shapes = f"{len(mine)} shape{'s' if len(mine) > 1 else ''}"
-    said = f"{when}, {shapes}: {first} {_took(regret_of(first_of((first,)), mine))}"
-    regrets = {name: regret_of(first_of((name,)), mine) for name in others}
-    ran = {name: found.mean for name, found in regrets.items() if found.mean is not None}
-    if not ran:
-        return f"{said}; nothing else ran."
-    second = min(ran, key=lambda name: (regrets[name].unserved, ran[name]))
-    return f"{said}, {second} {_took(regrets[second])}."
+    regrets = {name: regret_of(first_of((name,)), mine) for name in rule.order}
+    ran = {name: found for name, found in regrets.items() if found.mean is not None}
+    first, *others = ran
+    words = _words(rule.order)
+    if not others:
+        return f"{words[first]} alone ran the {shapes} {when}"
+    second = min(others, key=lambda name: (ran[name].unserved, ran[name].mean))
+    said = ", ".join(f"{words[name]} {_took(ran[name])}" for name in (first, second))
+    return f"{said} the fastest's time on {shapes} {when}"
+
+
+def _words(names: Sequence[str]) -> dict[str, str]:
+    """What a sentence calls entries: FA3 and CUDA cores, without the library where it is one."""
+    libraries = {name.partition("_")[0] for name in names}
+    found = {}
+    for name in names:
+        words = name.split("_")[1:] if len(libraries) == 1 < len(names) else name.split("_")
+        found[name] = " ".join(w.upper() if w in _ABBREVIATIONS else w for w in words)
+    return found
 
 
 def _took(regret: Regret) -> str:
-    if regret.mean is None or regret.worst is None:
-        return "did not run"
-    some = f" of those {regret.shapes} it ran" if regret.unserved else ""
-    return (
-        f"takes {regret.mean:.2f} times the fastest's time in the mean{some}, "
-        f"{regret.worst:.2f} at worst"
-    )
+    some = f" on the {regret.shapes} it ran" if regret.unserved else ""
+    return f"{regret.mean:.2f}×{some}"
 
 
-def priorities_text(results: Results, tuned: Sequence[Tuned]) -> str:
+def priorities_text(timings: Timings, tuned: Sequence[Tuned]) -> str:
     """The lists as YAML: items of ``priorities``, indented by two.
 
     They speak of layers of the kind that was timed, on the device that was timed.
     """
-    lines = [f"  # Timings {results.id}: {results.command}"]
+    commands = dict.fromkeys(results.command for results in timings.files.values())
+    lines = [f"  # Timed with {command}" for command in commands]
     for one in tuned:
         for ordered in one.lists:
-            lines += _item(results, one.phase, ordered)
+            lines += _item(timings, one.phase, ordered)
     return "\n".join(lines) + "\n"
 
 
-def overlay_text(results: Results, tuned: Sequence[Tuned]) -> str:
+def overlay_text(timings: Timings, tuned: Sequence[Tuned]) -> str:
     """The lists as an overlay, which puts them before those of a manifest."""
-    head = f"attnsel: 1\noverlay: tuned-{results.grid}\npriorities:\n"
-    return head + priorities_text(results, tuned)
+    head = f"attnsel: 1\noverlay: tuned-{timings.newest.grid}\npriorities:\n"
+    return head + priorities_text(timings, tuned)
 
 
-def _item(results: Results, phase: Phase, ordered: Ordered) -> Iterator[str]:
-    when = {**_kind(results), **_tests(ordered.rule.when)}
+def _item(timings: Timings, phase: Phase, ordered: Ordered) -> Iterator[str]:
+    when = {**_kind(timings), **_tests(ordered.rule.when)}
     parts = ", ".join(f"{field}: {text}" for field, text in when.items())
-    yield f"  - when: {{{parts}}}"
     names = ", ".join((*ordered.rule.order, *ordered.rest))
-    yield from wrap(
-        f"[{names}]",
+    yield from _wrapped("  - when: ", f"{{{parts}}}")
+    yield from _wrapped(f"    {phase}: ", f"[{names}]")
+    yield f"    reason: {json.dumps(ordered.reason, ensure_ascii=False)}"
+    yield from _wrapped("    source: ", timings.sources)
+
+
+def _wrapped(begin: str, text: str) -> list[str]:
+    return wrap(
+        text,
         _WIDTH,
-        initial_indent=f"    {phase}: ",
-        subsequent_indent="      ",
+        initial_indent=begin,
+        subsequent_indent=" " * 6,
         break_on_hyphens=False,
+        break_long_words=False,
     )
-    yield "    reason: >-"
-    indent = " " * 6
-    yield from wrap(ordered.reason, _WIDTH, initial_indent=indent, subsequent_indent=indent)
-    yield f"    source: timings {results.id}"
 
 
-def _kind(results: Results) -> dict[str, str]:
+def _kind(timings: Timings) -> dict[str, str]:
     """What all shapes have in common that decides who can run them."""
-    device = results.device
+    device = timings.device
     where = {"platform": device.platform}
     if device.capability is not None:
         where = {"capability": json.dumps(device.capability)}
-    latent = {one.shape.mla is not None for one in results.measured}
+    latent = {one.shape.mla is not None for one in timings.measured}
     if len(latent) == 1:
         where["mla"] = json.dumps(latent.pop())
         where["sparse"] = "false"

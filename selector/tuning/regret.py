@@ -12,8 +12,9 @@ from math import exp, fsum, log
 import msgspec
 
 from selector.binding import Selector
-from selector.tuning.results import Measured, Results, Shape
+from selector.tuning.results import Measured, Shape
 from selector.tuning.rules import Rule, values_of
+from selector.tuning.timings import Timings
 from selector.values import Phase
 
 __all__ = ["Regret", "by_rules", "chosen_by", "first_of", "regret_of", "within"]
@@ -78,13 +79,13 @@ def by_rules(rules: Sequence[Rule]) -> Choose:
     return choose
 
 
-def chosen_by(selector: Selector, results: Results) -> Choose:
+def chosen_by(selector: Selector, timings: Timings) -> Choose:
     """What a manifest chooses, asked of the selector itself, on the device that was timed."""
-    facts = results.facts_known()
+    facts = timings.facts
 
     def choose(one: Measured) -> str | None:
         shape = one.shape
-        answer = selector.bind(results.device, shape.layer, facts).resolve_one(
+        answer = selector.bind(timings.device, shape.layer, facts).resolve_one(
             shape.request, brief=True
         )
         choice = answer.prefill if shape.phase is Phase.PREFILL else answer.decode

@@ -2,7 +2,7 @@
 
 A **shape** is one attention call without tensors. A **candidate** is an entry of the manifest that
 accepts the shape. What a policy is asked about a shape is asked of its longest request: the longest
-query and the longest sequence, since a rule of a priority list sees one request.
+query and the longest sequence, and how many requests run together.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from selector.errors import AttnselError
-from selector.values import Device, Facts, Layer, ManifestRef, Phase, Request
+from selector.values import Device, Layer, ManifestRef, Phase, Request
 
 __all__ = [
     "Measured",
@@ -84,6 +84,11 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return tuple(chain.from_iterable(repeat(seq, n) for n, _, seq in self.requests))
 
     @property
+    def num_reqs(self) -> int:
+        """How many requests run together."""
+        return sum(n for n, _, _ in self.requests)
+
+    @property
     def request(self) -> Request:
         """What a policy is asked about."""
         query_len = max(query for _, query, _ in self.requests)
@@ -100,6 +105,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             "attn_type": "decoder",
             "num_heads": self.num_heads,
             "num_kv_heads": self.num_kv_heads,
+            "num_reqs": self.num_reqs,
         }
         if self.mla is None:
             return Layer.of(mla=False, **fields)
@@ -107,13 +113,13 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def __str__(self) -> str:
         """The shape in a line."""
-        count = sum(n for n, _, _ in self.requests)
         request = self.request
         lengths = f"{request.query_len} new of {request.seq_len}"
         uneven = "up to " if len(self.requests) > 1 else ""
+        heads = f"{self.num_heads}/{self.num_kv_heads} heads of {self.head_size}"
         return (
-            f"{self.phase} {count} × {uneven}{lengths}, {self.num_heads}/{self.num_kv_heads} heads "
-            f"of {self.head_size}, pages of {self.page_size}, {self.dtype}"
+            f"{self.phase} {self.num_reqs} × {uneven}{lengths}, {heads}, "
+            f"pages of {self.page_size}, {self.dtype}"
         )
 
 
@@ -199,16 +205,6 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     defaults: Mapping[Phase, tuple[str, ...]] = MappingProxyType({})
     left: int = 0
     measured: tuple[Measured, ...] = ()
-
-    @property
-    def id(self) -> str:
-        """What a rule's ``source`` calls these timings."""
-        where = self.device.capability or self.device.platform
-        return f"{where}-{self.date[:10]}-{self.grid}"
-
-    def facts_known(self) -> Facts:
-        """What was installed, as the selector takes it."""
-        return Facts({**self.facts})
 
 
 def read_results(path: Path) -> Results:

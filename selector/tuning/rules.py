@@ -1,26 +1,27 @@
 """Rules of a policy: conditions that a manifest's ``when`` can say, over what a shape asks.
 
-A condition is at most two tests. A test bounds one field from one side, at a power of two; alone,
-it may also bound it anywhere between two values that were measured.
+A condition is at most three tests. A test bounds one field from one side, at a power of two.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
-from math import log2
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
+import numpy
+from numpy.typing import NDArray
 
 from selector.tuning.results import Shape
 
-__all__ = ["FIELDS", "REQUESTS", "Condition", "Rule", "Test", "conditions_over", "values_of"]
+__all__ = ["FIELDS", "Condition", "Conditions", "Rule", "Test", "conditions_over", "values_of"]
 
 FIELDS = (
-    *("query_len", "context_len", "seq_len", "gqa_group", "head_size"),
+    *("query_len", "context_len", "num_reqs", "gqa_group", "head_size"),
     *("num_kv_heads", "num_heads", "block_size"),
 )
 """Fields that a rule may test; of two rules that say the same of the shapes, the earlier."""
+
+_MOST_TESTS = 3
 
 
 class Test(msgspec.Struct, frozen=True):
@@ -30,11 +31,6 @@ class Test(msgspec.Struct, frozen=True):
     least: int | None = None
     most: int | None = None
 
-    @property
-    def is_round(self) -> bool:
-        """Whether its bounds are powers of two."""
-        return all(at is None or at & (at - 1) == 0 for at in (self.least, self.most))
-
     def holds(self, values: Mapping[str, int]) -> bool:
         """Whether it holds for a shape's values."""
         value = values[self.field]
@@ -42,9 +38,6 @@ class Test(msgspec.Struct, frozen=True):
             self.most is None or value <= self.most
         )
 
-
-REQUESTS = "num_reqs"
-"""How many requests run together: no rule of a manifest sees it, and kernels do."""
 
 Condition = tuple[Test, ...]
 """Tests that all hold; none: always."""
@@ -61,6 +54,20 @@ class Rule(msgspec.Struct, frozen=True):
         return all(test.holds(values) for test in self.when)
 
 
+class Conditions(msgspec.Struct, frozen=True):
+    """Conditions over some shapes, none like another there.
+
+    Attributes:
+        whens: their tests.
+        bounds: how many bounds each has.
+        holds: conditions × shapes.
+    """
+
+    whens: tuple[Condition, ...]
+    bounds: NDArray[numpy.int64]
+    holds: NDArray[numpy.bool_]
+
+
 def values_of(shape: Shape) -> dict[str, int]:
     """What the fields are for a shape."""
     request = shape.request
@@ -68,74 +75,102 @@ def values_of(shape: Shape) -> dict[str, int]:
     return {
         "query_len": query_len,
         "context_len": seq_len - query_len,
-        "seq_len": seq_len,
+        "num_reqs": shape.num_reqs,
         "gqa_group": shape.num_heads // shape.num_kv_heads,
         "head_size": shape.head_size,
         "num_kv_heads": shape.num_kv_heads,
         "num_heads": shape.num_heads,
         "block_size": shape.page_size,
-        REQUESTS: sum(n for n, _, _ in shape.requests),
     }
 
 
 def conditions_over(
-    shapes: Sequence[Mapping[str, int]], fields: Sequence[str] = FIELDS
-) -> dict[int, Condition]:
-    """Every condition that tells these shapes apart: which they are, as bits, and its tests.
+    shapes: Sequence[Mapping[str, int]], fields: Sequence[str] = FIELDS, fewest: int = 1
+) -> Conditions:
+    """Every condition that tells these shapes apart.
 
-    Of several that hold for the same shapes, the one with the fewest tests and the first fields.
+    Of several that hold for the same shapes, the one with the fewest bounds and the first fields.
+
+    Args:
+        shapes: their values, at least one.
+        fields: what may be tested.
+        fewest: shapes for which a condition holds, and that each of its bounds shuts out.
     """
-    single: dict[int, Condition] = {}
-    everything = (1 << len(shapes)) - 1
-    for test in _tests(shapes, fields):
-        bits = _bits(test, shapes)
-        if bits not in (0, everything):
-            single.setdefault(bits, (test,))
-    found = dict(single)
-    pairs = [(bits, when) for bits, when in single.items() if when[0].is_round]
-    for index, (bits, (first,)) in enumerate(pairs):
-        for other, (second,) in pairs[index + 1 :]:
-            both = bits & other
-            if both not in (0, bits, other):
-                found.setdefault(both, _joined(first, second))
-    return found
+    tests = list(_tests(shapes, fields, fewest))
+    holds = numpy.array([[test.holds(one) for one in shapes] for test in tests], bool)
+    holds = holds.reshape(len(tests), len(shapes))
+    kept = _first_of_each(holds)
+    tests, holds = [tests[at] for at in kept], holds[kept]
+    chosen = numpy.arange(len(tests))[:, None]
+    found = [(chosen, holds)]
+    for _ in range(_MOST_TESTS - 1):
+        chosen, both = _narrowed(*found[-1], holds, fewest)
+        found.append((chosen, both))
+    every = numpy.concatenate([each for _, each in found])
+    picks = [tuple(row) for chosen, _ in found for row in chosen.tolist()]
+    kept = _first_of_each(every)
+    return Conditions(
+        tuple(_joined(tests[at] for at in picks[index]) for index in kept),
+        numpy.array([len(picks[index]) for index in kept], numpy.int64),
+        every[kept],
+    )
 
 
-def _joined(first: Test, second: Test) -> Condition:
-    if first.field != second.field:
-        return first, second
-    least = first.least if first.least is not None else second.least
-    most = first.most if first.most is not None else second.most
-    return (Test(first.field, least, most),)
+def _narrowed(
+    chosen: NDArray[numpy.int64],
+    holds: NDArray[numpy.bool_],
+    tests: NDArray[numpy.bool_],
+    fewest: int,
+) -> tuple[NDArray[numpy.int64], NDArray[numpy.bool_]]:
+    """Conditions with one more test each, behind the last of theirs."""
+    wide = tests.astype(numpy.float32)
+    both = holds.astype(numpy.float32) @ wide.T
+    fits = numpy.arange(len(tests)) > chosen[:, -1:]
+    fits &= (both >= fewest) & (both <= holds.sum(1)[:, None] - fewest)
+    rows, more = numpy.nonzero(fits)
+    narrow = holds[rows] & tests[more]
+    left = narrow.sum(1)
+    shuts_out = numpy.ones(len(rows), bool)
+    for place in range(chosen.shape[1]):
+        others = numpy.delete(chosen[rows], place, axis=1)
+        without = tests[more].copy()
+        for column in others.T:
+            without &= tests[column]
+        shuts_out &= without.sum(1) - left >= fewest
+    rows, more, narrow = rows[shuts_out], more[shuts_out], narrow[shuts_out]
+    return numpy.column_stack([chosen[rows], more]), narrow
 
 
-def _bits(test: Test, shapes: Iterable[Mapping[str, int]]) -> int:
-    return sum(1 << index for index, values in enumerate(shapes) if test.holds(values))
+def _first_of_each(holds: NDArray[numpy.bool_]) -> list[int]:
+    """The rows that are like none before."""
+    packed = numpy.packbits(holds, axis=1)
+    found: dict[bytes, int] = {}
+    for index, row in enumerate(packed):
+        found.setdefault(row.tobytes(), index)
+    return list(found.values())
 
 
-def _tests(shapes: Sequence[Mapping[str, int]], fields: Sequence[str]) -> Iterable[Test]:
-    """Yields the tests that hold for some shapes and not for all, round ones first."""
+def _joined(tests: Iterable[Test]) -> Condition:
+    """The tests, those of one field as one."""
+    found: dict[str, Test] = {}
+    for test in tests:
+        other = found.get(test.field, test)
+        least = test.least if other.least is None else other.least
+        most = test.most if other.most is None else other.most
+        found[test.field] = Test(test.field, least, most)
+    return tuple(found.values())
+
+
+def _tests(
+    shapes: Sequence[Mapping[str, int]], fields: Sequence[str], fewest: int
+) -> Iterator[Test]:
+    """Yields the tests that hold for some shapes and shut out others, at least so many each."""
     for field in fields:
-        seen = sorted({values[field] for values in shapes})
-        for at in _powers(seen[0], seen[-1]):
-            yield Test(field, most=at)
-            yield Test(field, least=at)
-        for low, high in pairwise(seen):
-            yield Test(field, most=_between(low, high))
-            yield Test(field, least=_between(low + 1, high + 1))
-
-
-def _powers(low: int, high: int) -> list[int]:
-    """Powers of two, from ``low`` to just below ``high``."""
-    return [1 << n for n in range(64) if low <= 1 << n < high]
-
-
-def _between(low: int, high: int) -> int:
-    """The roundest number from ``low`` to just below ``high``, near the middle on a log scale."""
-    middle = (log2(max(low, 1)) + log2(high)) / 2
-    numbers = _powers(low, high)
-    if numbers:
-        return min(numbers, key=lambda number: abs(log2(number) - middle))
-    number = round(pow(2.0, middle))
-    rounded = round(number, 2 - len(str(number)))
-    return next((n for n in (rounded, number) if low <= n < high), low)
+        seen = sorted(values[field] for values in shapes)
+        for at in (1 << n for n in range(seen[-1].bit_length())):
+            low = sum(value <= at for value in seen)
+            if fewest <= low <= len(seen) - fewest:
+                yield Test(field, most=at)
+            high = sum(value >= at for value in seen)
+            if fewest <= high <= len(seen) - fewest:
+                yield Test(field, least=at)

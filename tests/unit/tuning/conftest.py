@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import sin
 
 import pytest
@@ -10,9 +10,10 @@ import pytest
 from backends.shapes import read_grid
 from selector import Selector
 from selector.tuning.results import VERSION, Measured, Results, Runner, Shape, Timing
+from selector.tuning.timings import Timings
 from selector.values import Device, Phase
 
-Law = Callable[[Shape], dict[str, float]]
+Law = Callable[[Shape], Mapping[str, float | None]]
 
 
 def kernels(shape: Shape) -> dict[str, float]:
@@ -44,10 +45,13 @@ def make_results() -> Callable[..., Results]:
 
     def make(law: Law = kernels, **changes: object) -> Results:
         measured = []
-        for index, shape in enumerate(read_grid("h200").shapes()):
+        for index, shape in enumerate(read_grid("h200").shapes()[::4]):
             times = law(shape)
             timings = [
-                Timing(candidate=name, median_us=us * (1.01 + 0.01 * sin(index * (7 + place))))
+                Timing(
+                    candidate=name,
+                    median_us=us and us * (1.01 + 0.01 * sin(index * (7 + place))),
+                )
                 for place, (name, us) in enumerate(times.items())
             ]
             measured.append(Measured(shape, tuple(timings)))
@@ -70,5 +74,15 @@ def make_results() -> Callable[..., Results]:
         return type(results)(
             **{**{f: getattr(results, f) for f in results.__struct_fields__}, **changes}
         )
+
+    return make
+
+
+@pytest.fixture
+def make_timings(make_results: Callable[..., Results]) -> Callable[..., Timings]:
+    """The same as the one file of that name."""
+
+    def make(law: Law = kernels, **changes: object) -> Timings:
+        return Timings({"timings-h200": make_results(law, **changes)})
 
     return make

@@ -12,6 +12,7 @@ from backends.shapes import read_grid
 from selector.tuning.regret import by_rules, first_of, regret_of
 from selector.tuning.results import Measured, Results, Shape, Timing
 from selector.tuning.rules import Rule, conditions_over, values_of
+from selector.tuning.rules import Test as Bound
 from selector.tuning.search import PRICES, Aims, find_rules
 from selector.values import Phase
 
@@ -103,7 +104,7 @@ def test_three_regions_are_told_apart(make_results: Callable[..., Results]) -> N
 
     def law(shape: Shape) -> dict[str, float]:
         values = values_of(shape)
-        best = "a" if values["seq_len"] <= 2048 and values["head_size"] == 128 else "b"
+        best = "a" if values["context_len"] <= 2048 and values["head_size"] == 128 else "b"
         best = "c" if values["gqa_group"] >= 8 else best
         return {name: 10.0 if name == best else 15.0 for name in "abc"}
 
@@ -115,17 +116,44 @@ def test_three_regions_are_told_apart(make_results: Callable[..., Results]) -> N
     assert found.mean <= 1.03
 
 
-def test_conditions_are_what_their_bits_say() -> None:
-    values = [values_of(shape) for shape in SHAPES]
-    found = conditions_over(values)
-    everything = (1 << len(values)) - 1
-    assert found
-    for bits, when in found.items():
-        assert bits not in (0, everything)
-        rule = Rule(when, ())
-        assert [rule.holds(each) for each in values] == [
-            bool(bits >> index & 1) for index in range(len(values))
-        ]
-        assert len(when) <= 2
-        if len(when) == 2:
-            assert all(test.is_round for test in when)
+def test_a_region_of_three_tests_is_found(make_results: Callable[..., Results]) -> None:
+    def law(shape: Shape) -> dict[str, float]:
+        values = values_of(shape)
+        few = values["num_reqs"] <= 16 and values["context_len"] >= 256
+        return {"a": 10.0, "b": 5.0 if few and values["gqa_group"] >= 8 else 20.0}
+
+    measured = make_results(law).measured
+    first, last = find_rules(measured, Aims())
+    assert first == Rule(
+        (Bound("context_len", least=256), Bound("num_reqs", most=16), Bound("gqa_group", least=8)),
+        ("b", "a"),
+    )
+    assert last == Rule((), ("a", "b"))
+
+
+def test_conditions_are_what_they_say_and_all_different() -> None:
+    values = [values_of(shape) for shape in read_grid("h200").shapes()[:40]]
+    for fewest in (2, 5):
+        found = conditions_over(values, fewest=fewest)
+        assert len({row.tobytes() for row in found.holds}) == len(found.whens) > 100
+        for when, bounds, holds in zip(found.whens, found.bounds, found.holds, strict=True):
+            assert [Rule(when, ()).holds(each) for each in values] == holds.tolist()
+            sides = [
+                Bound(test.field, least, most)
+                for test in when
+                for least, most in ((test.least, None), (None, test.most))
+                if (least, most) != (None, None)
+            ]
+            assert len(sides) == bounds <= 3
+            assert holds.sum() >= fewest
+            for side in sides:  # each shuts out so many that the others do not
+                others = Rule(tuple(one for one in sides if one != side), ())
+                assert sum(others.holds(each) for each in values) - holds.sum() >= fewest
+                at = side.most if side.least is None else side.least
+                assert at is not None
+                assert at & (at - 1) == 0
+
+
+def test_shapes_that_are_alike_have_no_condition() -> None:
+    found = conditions_over([values_of(SHAPES[0])] * 20)
+    assert (found.whens, found.holds.shape) == ((), (0, 20))
