@@ -25,6 +25,7 @@ SETS = {
     "dtype": (["float16"], ["float16", "bfloat16"], "any"),
     "sink": (True, [True, False], False),
     "grade": (["x_"], "any"),
+    "num_reqs": ({"max": 31}, {"min": 32}, [1]),
 }
 CAPABILITIES = (["9.0"], ["8.0", "9.0"], ["9.0", "12.0"], ["12.x"])
 LENGTHS = ((1, 1), (5, 5), (65, 65), (65, 101), (65, 200), (300, 400))

@@ -42,6 +42,12 @@ def long(**when: Any) -> Tree:
     return {"derive": {"length": {"first_match": rules}}}
 
 
+MANY: list[Tree] = [
+    {"when": {"num_reqs": {"min": 3}}, "order": ["other"], "reason": "For many."},
+    {"order": ["sparse", "other", "dense"], "reason": "For few."},
+]
+FEW: list[Tree] = [{"require": {"num_reqs": {"max": 2}}, "reason": "The engine runs two."}]
+
 RULES: dict[str, tuple[Tree, Tree]] = {
     "an entry refuses long queries": (never(query_len={"min": 65}), {}),
     "an entry refuses some queries": (never(query_len={"multiple_of": 8, "max": 100}), {}),
@@ -64,6 +70,18 @@ RULES: dict[str, tuple[Tree, Tree]] = {
         {"paths": [shared(length="long_")]},
         {"measures": MEASURE, **long(words={"min": 100})},
     ),
+    "an entry refuses many requests": (never(num_reqs={"min": 3}), {}),
+    "an entry refuses as few tokens as requests": (
+        never(query_len={"max": {"field": "num_reqs"}}),
+        {},
+    ),
+    "a path of requests that run with others": ({"paths": [shared(num_reqs={"min": 2})]}, {}),
+    "a list for many requests": ({}, {"priorities": MANY}),
+    "what follows from many requests": (
+        {"paths": [{**DENSE, "when": {"length": "long_"}}]},
+        long(num_reqs={"min": 3}),
+    ),
+    "no more than two requests run together": ({}, {"space": FEW}),
     "a path by another backend": (
         {"paths": [{**shared(seq_len={"max": 100}), "by": "dense_backend"}]},
         {"dense": never(query_len={"min": 17})},
