@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,16 @@ import pytest
 from typer.testing import CliRunner
 
 from cli.main import app
-from selector import Facts, Layer, Policy, Selector, find_device
+from selector import Facts, Layer, Policy, Request, Selector, find_device
+from selector.binding import Bound
+from selector.plan.plan import Pick, Plan
 
-CASES = [
-    json.loads(line)
-    for line in Path(__file__).with_name("conformance.jsonl").read_text().splitlines()
-]
+HERE = Path(__file__).parent
+CASES = [json.loads(line) for line in (HERE / "conformance.jsonl").read_text().splitlines()]
 NOT_LAYER = {"arch", "gpu", "cap_major", "cap_minor", "query_len", "seq_len", "backend", "deny"}
 FACTS = {"torch", "flashinfer-python"}
+
+Case = dict[str, Any]
 
 case = pytest.mark.parametrize("case", CASES, ids=lambda c: c["id"])
 
@@ -32,21 +35,32 @@ def known(value: str) -> str | None:
     return None if value == "none" else value
 
 
-@case
-def test_library(case: dict[str, Any]) -> None:
+def overlays_of(case: Case) -> list[str]:
+    return [str(HERE / case["overlay"])] if "overlay" in case else []
+
+
+def layer_of(question: Case, *without: str) -> Layer:
+    said = {k: v for k, v in question.items() if k not in {*NOT_LAYER, *FACTS, *without}}
+    return Layer.read(said)
+
+
+def facts_of(question: Case) -> Facts:
+    return Facts({k: known(question[k]) for k in FACTS if k in question})
+
+
+def bound_to(case: Case, *without: str) -> Bound:
+    """The case bound to its manifest; its layer says all but some fields."""
     question = case["question"]
-    layer = {k: v for k, v in question.items() if k not in NOT_LAYER | FACTS}
     policy = Policy(dict.fromkeys(question.get("deny", ()), "test"), question.get("backend"))
-    answer = (
-        Selector.load()
-        .bind(
-            find_device(device_of(question)),
-            Layer.read(layer),
-            Facts({k: known(question[k]) for k in FACTS if k in question}),
-            policy,
-        )
-        .resolve(question["query_len"], question["seq_len"])
-    )
+    selector = Selector.load(overlays=overlays_of(case))
+    device = find_device(device_of(question))
+    return selector.bind(device, layer_of(question, *without), facts_of(question), policy)
+
+
+@case
+def test_library(case: Case) -> None:
+    question = case["question"]
+    answer = bound_to(case).resolve(question["query_len"], question["seq_len"])
     assert {
         "prefill_backend": answer.prefill.backend,
         "prefill_path": answer.prefill.path,
@@ -56,11 +70,40 @@ def test_library(case: dict[str, Any]) -> None:
 
 
 @case
-def test_command_line(case: dict[str, Any]) -> None:
+def test_requests_that_run_together(case: Case) -> None:
+    """As many as the case says are answered as one whose layer says so."""
+    question = case["question"]
+    one = Request(question["query_len"], question["seq_len"])
+    together = bound_to(case, "num_reqs").resolve_batch([one] * question.get("num_reqs", 1))
+    for answer in together:
+        assert answer.prefill.backend == case["answer"]["prefill_backend"]
+        assert answer.decode.backend == case["answer"]["decode_backend"]
+        assert answer.phase == case["answer"]["phase"]
+
+
+@case
+def test_plan(case: Case) -> None:
+    question = case["question"]
+    if "deny" in question or "backend" in question:
+        pytest.skip("a plan is for callers without a policy")
+    lengths = Request(question["query_len"], question["seq_len"])
+    plan = Plan.load(overlays=overlays_of(case))
+    device, layer = find_device(device_of(question)), layer_of(question)
+    pick = plan.resolve(device, layer, facts_of(question), lengths)
+    assert pick == Pick.of(bound_to(case).resolve_one(lengths))
+    assert (pick.prefill, pick.decode, pick.path, pick.phase) == tuple(
+        case["answer"][name]
+        for name in ("prefill_backend", "decode_backend", "prefill_path", "phase")
+    )
+
+
+@case
+def test_command_line(case: Case) -> None:
     question = case["question"]
     args = ["resolve", "--format", "json", "--arch", device_of(question)]
     if "gpu" in question:
         args[-2] = "--gpu"
+    args += [word for path in overlays_of(case) for word in ("--overlay", path)]
     for name, value in question.items():
         if name in ("query_len", "seq_len", "backend"):
             args += [f"--{name.replace('_', '-')}", str(value)]
@@ -88,8 +131,8 @@ def spelled(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def write_rows(path: Path) -> None:
-    questions = [c["question"] for c in CASES]
+def write_rows(path: Path, cases: list[Case]) -> None:
+    questions = [c["question"] for c in cases]
     if path.suffix == ".jsonl":
         path.write_text("".join(json.dumps(q) + "\n" for q in questions))
         return
@@ -107,15 +150,18 @@ def test_batch(kind: str, suffix: str, tmp_path: Path) -> None:
     if "parquet" in (kind, suffix):
         pytest.importorskip("pyarrow")
     rows = tmp_path / f"rows.{kind}"
-    write_rows(rows)
     out = tmp_path / f"answers.{suffix}"
-    result = CliRunner().invoke(app, ["batch", str(rows), "--out", str(out)])
-    assert result.exit_code == 0, result.output
-    answers = read_rows(out)
-    assert len(answers) == len(CASES)
-    for case, answer in zip(CASES, answers, strict=True):
-        assert {k: answer[k] for k in case["answer"]} == case["answer"], case["id"]
-        assert answer["error"] is None
+    for overlays, group in groupby(CASES, overlays_of):
+        cases = [*group]
+        write_rows(rows, cases)
+        chosen = [word for path in overlays for word in ("--overlay", path)]
+        result = CliRunner().invoke(app, ["batch", str(rows), "--out", str(out), *chosen])
+        assert result.exit_code == 0, result.output
+        answers = read_rows(out)
+        assert len(answers) == len(cases)
+        for case, answer in zip(cases, answers, strict=True):
+            assert {k: answer[k] for k in case["answer"]} == case["answer"], case["id"]
+            assert answer["error"] is None
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:

@@ -142,7 +142,7 @@ def holds(region: Region, classes: Classes) -> bool:
     )
 
 
-@pytest.mark.parametrize("seed", [5, 3, 12, 26, 28])
+@pytest.mark.parametrize("seed", [5, 3, 22, 26, 28])
 def test_asking_every_question_counts_the_same(seed: int) -> None:
     every = Everything(*pair(seed))
     changes = every.found.paths
