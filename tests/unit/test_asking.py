@@ -56,6 +56,9 @@ def test_what_silence_means(manifest: Manifest) -> None:
     assert question.known("block_size") == "unset"
     assert question.known("v_head_size") == "unset"
     assert [question.known(f"{p}_size") for p in ("tp", "pp", "dcp", "pcp")] == [1, 1, 1, 1]
+    assert question.known("num_reqs") == 1
+    assert ask(manifest, H200, Layer.of(), Facts(), closed_world=True).known("num_reqs") == 1
+    assert of(manifest, Layer.of(num_reqs=32)).known("num_reqs") == 32
     for name in ("head_size", "dtype", "kv_cache_dtype", "num_heads", "dense_prefill", "seq_len"):
         assert question.known(name) is None
         assert question.text(name) == "unknown"
