@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +9,7 @@ import typer
 
 from cli.asking import UsageError
 from cli.exits import Exit
+from cli.findings import FindingsFormat, show_findings
 from cli.options import ENGINE, OverlayOption, complete_manifest
 
 if TYPE_CHECKING:
@@ -18,21 +17,13 @@ if TYPE_CHECKING:
 
     from selector.drift.reading import EngineReading
     from selector.manifest import Manifest
+    from selector.report.text import Line
     from selector.values import Finding
 
 __all__ = ["drift"]
 
 READER = "vllm"
 """Whose code --engine-diff reads, when nothing is said."""
-
-
-class DriftFormat(StrEnum):
-    """Form of the output."""
-
-    TEXT = "text"
-    JSON = "json"
-    GITHUB = "github"
-    SARIF = "sarif"
 
 
 def drift(
@@ -69,8 +60,8 @@ def drift(
         ),
     ] = None,
     form: Annotated[
-        DriftFormat, typer.Option("--format", help="Form of the output.")
-    ] = DriftFormat.TEXT,
+        FindingsFormat, typer.Option("--format", help="Form of the output.")
+    ] = FindingsFormat.TEXT,
 ) -> None:
     """Compare a manifest with an engine's code, or two versions of that code with each other.
 
@@ -100,7 +91,7 @@ def drift(
 
 
 def _refuse_beside_engine_diff(
-    source: str | None, manifest: str | None, overlay: list[str] | None, form: DriftFormat
+    source: str | None, manifest: str | None, overlay: list[str] | None, form: FindingsFormat
 ) -> None:
     """Raises: --engine-diff compares two sources, and needs no manifest."""
     given = {"source": source, "manifest": manifest, "overlay": overlay}
@@ -110,11 +101,11 @@ def _refuse_beside_engine_diff(
                 f"--{name} does not go with --engine-diff, which compares two versions of the "
                 "engine's code with each other"
             )
-    if form not in (DriftFormat.TEXT, DriftFormat.JSON):
+    if form not in (FindingsFormat.TEXT, FindingsFormat.JSON):
         raise UsageError(f"--engine-diff is written as text or json, not {form}")
 
 
-def _compare_engines(old: str, new: str, engine: str, form: DriftFormat) -> None:
+def _compare_engines(old: str, new: str, engine: str, form: FindingsFormat) -> None:
     from cli.terminal import show, show_json
     from selector.drift.between.engines import compare_engines
     from selector.drift.reader import read_engine
@@ -123,7 +114,7 @@ def _compare_engines(old: str, new: str, engine: str, form: DriftFormat) -> None
 
     before, after = (read_engine(engine, source, CAPABILITIES) for source in (old, new))
     found = compare_engines(before, after)
-    if form is DriftFormat.JSON:
+    if form is FindingsFormat.JSON:
         show_json(engines_json(found))
     else:
         show(engines_lines(found), whole=True)
@@ -134,7 +125,7 @@ def _compare_engines(old: str, new: str, engine: str, form: DriftFormat) -> None
 
 
 def _compare_manifest(
-    manifest: str, overlays: list[str], source: str, engine: str | None, form: DriftFormat
+    manifest: str, overlays: list[str], source: str, engine: str | None, form: FindingsFormat
 ) -> None:
     from selector.binding import Selector
     from selector.drift.against import CAPABILITIES, compare
@@ -146,49 +137,19 @@ def _compare_manifest(
     reading = read_engine(engine or stated.ref.name, source, CAPABILITIES)
     texts = _texts(stated.ref.file, *overlays)
     found = without_switched_off(compare(stated, reading), texts, overlaid=bool(overlays))
-    _show(found, form, stated, reading, overlays)
+    show_findings(found, form, texts, lambda: _text_lines(found, stated, reading, texts))
     if any(finding.severity is not Severity.NOTE for finding in found):
         raise typer.Exit(Exit.FINDINGS)
 
 
-def _show(
-    found: Sequence[Finding],
-    form: DriftFormat,
-    manifest: Manifest,
-    reading: EngineReading,
-    overlays: Sequence[str],
-) -> None:
-    from cli.terminal import places, show_json
-    from selector.drift.rules import RULES
-    from selector.report.findings import findings_json
-    from selector.report.github import workflow_commands
-
-    names = {rule.code: rule.name for rule in RULES}
-    if form is DriftFormat.JSON:
-        show_json(findings_json(found))
-    elif form is DriftFormat.SARIF:
-        from importlib.metadata import version
-
-        from selector.report.sarif import sarif_log
-
-        texts = _texts(manifest.ref.file, *overlays)
-        show_json(sarif_log(found, texts, RULES, version("attnsel"), (), str(Path.cwd())))
-    elif form is DriftFormat.GITHUB:
-        where = places(manifest.ref.file, *overlays)
-        lines = workflow_commands(found, where, lambda code: names.get(code, ""))
-        sys.stdout.writelines(f"{line}\n" for line in lines)
-    else:
-        _show_text(found, manifest, reading, _texts(manifest.ref.file, *overlays))
-
-
-def _show_text(
+def _text_lines(
     found: Sequence[Finding],
     manifest: Manifest,
     reading: EngineReading,
     texts: Mapping[str, str],
-) -> None:
+) -> list[Line]:
     """What differs, with its lines; then what was not decided, apart; then how much of each."""
-    from cli.terminal import places, show
+    from cli.terminal import places
     from selector.drift.rules import UNDECIDED
     from selector.report.findings import finding_lines, summary_lines
     from selector.report.text import BLANK, line, strong
@@ -207,7 +168,7 @@ def _show_text(
     compared = f"{where.file(manifest.ref.file)} and {reading.source}"
     lines += summary_lines(decided, [compared])
     lines.append(line(f"Not decided: {counted(len(open_), 'question')}."))
-    show(lines, whole=True)
+    return lines
 
 
 def _texts(*files: str) -> dict[str, str]:

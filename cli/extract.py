@@ -4,33 +4,24 @@ from __future__ import annotations
 
 import sys
 from contextlib import redirect_stdout
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cli.exits import Exit
+from cli.findings import FindingsFormat, rule_name, show_findings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from selector.drift.drafting import Draft
+    from selector.report.text import Line
     from selector.values import Finding
 
 __all__ = ["extract"]
 
 STDOUT = "<stdout>"
 """What findings call a draft that is not written to a file."""
-
-
-class ExtractFormat(StrEnum):
-    """Form of the findings."""
-
-    TEXT = "text"
-    JSON = "json"
-    GITHUB = "github"
-    SARIF = "sarif"
 
 
 def extract(
@@ -51,12 +42,12 @@ def extract(
         False
     ),
     form: Annotated[
-        ExtractFormat,
+        FindingsFormat,
         typer.Option(
             "--format",
             help="Form of the findings. They go to stderr where the draft is on stdout.",
         ),
-    ] = ExtractFormat.TEXT,
+    ] = FindingsFormat.TEXT,
 ) -> None:
     """Draft a manifest from an engine's code, which is read and never imported.
 
@@ -87,7 +78,8 @@ def extract(
         sys.stdout.write(draft.text)
         sys.stdout.flush()
     with redirect_stdout(sys.stderr if out is None else sys.stdout):
-        _show(draft, form, file)
+        found, texts = draft.findings, {file: draft.text}
+        show_findings(found, form, texts, lambda: _text_lines(found, file, draft.entries))
         sys.stdout.flush()
     if not draft.entries:
         complain(f"{source}: no backend of {engine} can be drafted; nothing is written")
@@ -96,46 +88,20 @@ def extract(
         raise typer.Exit(Exit.FINDINGS)
 
 
-def _show(draft: Draft, form: ExtractFormat, file: str) -> None:
-    from cli.terminal import places, show_json
-    from selector.drift.rules import RULES
-    from selector.report.findings import findings_json
-    from selector.report.github import workflow_commands
-
-    found = draft.findings
-    names = {rule.code: rule.name for rule in RULES}
-    if form is ExtractFormat.JSON:
-        show_json(findings_json(found))
-    elif form is ExtractFormat.SARIF:
-        from importlib.metadata import version
-
-        from selector.report.sarif import sarif_log
-
-        texts = {file: draft.text}
-        show_json(sarif_log(found, texts, RULES, version("attnsel"), (), str(Path.cwd())))
-    elif form is ExtractFormat.GITHUB:
-        lines = workflow_commands(found, places(file), lambda code: names.get(code, ""))
-        sys.stdout.writelines(f"{line}\n" for line in lines)
-    else:
-        _show_text(found, file, draft.entries)
-
-
-def _show_text(found: Sequence[Finding], file: str, entries: int) -> None:
+def _text_lines(found: Sequence[Finding], file: str, entries: int) -> list[Line]:
     """A line for each finding; the line of the draft that it is about says the same."""
-    from cli.terminal import places, show
-    from selector.drift.rules import RULES
+    from cli.terminal import places
     from selector.report.findings import counts_lines, summary_lines
     from selector.report.text import BLANK, line
     from selector.report.wording import counted
 
-    names = {rule.code: rule.name for rule in RULES}
     where = places(file)
     lines = [
         line(f"{where.file(one.file)}:{one.line}: {one.code} {one.severity}: {one.message}", hang=4)
         for one in found
     ]
     if found:
-        lines += [BLANK, *counts_lines(found, lambda code: names.get(code, ""))]
+        lines += [BLANK, *counts_lines(found, rule_name)]
     lines += summary_lines(found, [where.file(file)])
     lines.append(line(f"Drafted {counted(entries, 'entry', 'entries')}."))
-    show(lines, whole=True)
+    return lines

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cli.exits import Exit
+from cli.findings import FindingsFormat
 from cli.options import OverlayOption
 
 if TYPE_CHECKING:
@@ -17,15 +17,6 @@ if TYPE_CHECKING:
     from selector.lint.running import Selection
 
 __all__ = ["lint"]
-
-
-class LintFormat(StrEnum):
-    """Form of the output."""
-
-    TEXT = "text"
-    JSON = "json"
-    GITHUB = "github"
-    SARIF = "sarif"
 
 
 Codes = Annotated[
@@ -57,8 +48,8 @@ def lint(
     select: Codes = None,
     ignore: Ignored = None,
     form: Annotated[
-        LintFormat, typer.Option("--format", help="Form of the output.")
-    ] = LintFormat.TEXT,
+        FindingsFormat, typer.Option("--format", help="Form of the output.")
+    ] = FindingsFormat.TEXT,
     fix: Annotated[
         bool, typer.Option("--fix", help="Mend what is safe to mend; stdin is written to stdout.")
     ] = False,
@@ -85,7 +76,7 @@ def lint(
 
     Example: attnsel lint capabilities.yaml manifests --fix
     """  # noqa: D301 (\b keeps the table as it is)
-    if statistics and form not in (LintFormat.TEXT, LintFormat.JSON):
+    if statistics and form not in (FindingsFormat.TEXT, FindingsFormat.JSON):
         raise typer.BadParameter(f"--statistics is written as text or json, not {form}")
     from cli.linting import Lint, Stdin, checked_files, mended_files, rare_collection, show_all
 
