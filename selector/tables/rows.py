@@ -3,8 +3,9 @@
 A row names fields by their names or aliases (vLLM's spellings included), the device by ``arch``,
 ``gpu``, ``capability`` or ``cap_major`` and ``cap_minor``, and may name a ``model``. Null: the row
 does not say. The manifest's ``columns`` say how other columns are read. ``num_reqs`` requests of
-the same lengths, or lists in ``query_lens`` and ``seq_lens``, are a batch. A row that cannot be
-read gets its reason in ``error``; it is never lost.
+the same lengths, or lists in ``query_lens`` and ``seq_lens``, are a batch; how many they are is the
+field ``num_reqs`` of rules. A row that cannot be read gets its reason in ``error``; it is never
+lost.
 """
 
 from __future__ import annotations
