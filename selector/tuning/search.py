@@ -26,6 +26,9 @@ PRICES = (0.0005, 0.001, 0.002, 0.004, 0.008)
 """Mean costs that a rule may have to save for each of its bounds."""
 
 _PARTS = 5
+_NEAR = 0.5
+"""Standard errors by which a price may be worse than the best and still do."""
+
 _ALIKE = 1.1
 """How much slower, at one shape, a candidate may be that stands in for another."""
 
@@ -59,7 +62,7 @@ def find_rules(measured: Sequence[Measured], aims: Aims) -> tuple[Rule, ...]:
 
     What a rule must save is chosen first: each of :data:`PRICES` is tried on five parts of the
     shapes, the rules found on the other four; of those that do not differ from the best by more
-    than the standard error of the difference, the highest is taken, which gives the shortest list.
+    than half the standard error of the difference, the highest is taken, for the shortest list.
 
     Args:
         measured: shapes and times; a candidate without a time cannot run that shape.
@@ -85,7 +88,7 @@ def _price(table: _Table) -> float:
 
     def is_near(price: float) -> bool:
         more = unseen[price] - best
-        return bool(more.mean() <= more.std() / len(more) ** 0.5)
+        return bool(more.mean() <= _NEAR * more.std() / len(more) ** 0.5)
 
     return max(price for price in PRICES if is_near(price))
 
