@@ -18,9 +18,10 @@ from typing import NamedTuple
 from selector.binding import Selector
 from selector.domains import Value
 from selector.drift.drafting import Draft, draft_manifest
+from selector.drift.machines import Machine
 from selector.drift.reader import read_engine
 from selector.drift.reading import EngineReading
-from selector.drift.saying import CAPABILITIES, FUTURE, Machine, value_of
+from selector.drift.saying import CAPABILITIES, FUTURE, value_of
 from selector.fields import parse_capability
 from selector.loading import loads
 from selector.manifest import Entry, Manifest

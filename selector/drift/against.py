@@ -11,19 +11,12 @@ from collections.abc import Iterator
 from selector.drift.claims import compare_claims
 from selector.drift.combinations import compare_combinations
 from selector.drift.inheritance import compare_inheritance
+from selector.drift.machines import Pair
 from selector.drift.operators import compare_operators
 from selector.drift.reading import Attribute, Backend, ClassReading, EngineReading, Vocabulary
 from selector.drift.refusals import compare_constructors
 from selector.drift.rules import CLAIM, DENSE, GONE, UNDECIDED, UNLISTED
-from selector.drift.saying import (
-    CAPABILITIES,
-    Pair,
-    called,
-    method_fails,
-    name_of,
-    place_of,
-    source_of,
-)
+from selector.drift.saying import CAPABILITIES, called, method_fails, name_of, place_of, source_of
 from selector.manifest import Manifest
 from selector.values import Finding, Position, Severity
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from selector.drift.machines import Machine, Machines, Pair, stated_at
 from selector.drift.reading import Attribute, Backend, EngineReading
 from selector.drift.rules import CLAIM, OPEN_ENDED, UNDECIDED
 from selector.drift.saying import (
     FUTURE,
-    Machine,
-    Pair,
     answer_on,
     called,
     feature_on,
@@ -20,7 +19,6 @@ from selector.drift.saying import (
     on_words,
     place_of,
     source_of,
-    stated_at,
     supplier,
     takes,
     value_of,
@@ -32,7 +30,6 @@ from selector.values import Finding, Position, Severity
 
 __all__ = ["compare_claims"]
 
-Machines = Mapping[str, Machine]
 Said = tuple[bool | None, bool | None]
 """What the manifest says, and what the code says."""
 Table = dict[Any, dict[str, Said]]

@@ -6,12 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from selector.drift.machines import Machine, Machines, Pair, machines_for, machines_of
 from selector.drift.reading import Attribute, EngineReading
 from selector.drift.rules import CLAIM, UNDECIDED
 from selector.drift.saying import (
-    FUTURE,
-    Machine,
-    Pair,
     answer_on,
     feature_on,
     on_words,
@@ -26,8 +24,6 @@ from selector.words import listed_and
 
 __all__ = ["compare_combinations"]
 
-Machines = Mapping[str, Machine]
-
 
 def compare_combinations(
     manifest: Manifest, reading: EngineReading, pairs: list[Pair]
@@ -41,13 +37,9 @@ def compare_combinations(
         reading: of the engine.
         pairs: the entries of that manifest, and the backends that they describe.
     """
-    machines = {
-        one: Machine(manifest, reading.platform, one)
-        for one in reading.capabilities
-        if one != FUTURE
-    }
+    machines = machines_of(manifest, reading)
     for pair in pairs:
-        here = {one: on for one, on in machines.items() if on.runs(pair.entry) is not False}
+        here = machines_for(pair.entry, machines)
         cls = pair.backend.cls
         for name, fields in pair.vocabulary.combinations.items() if here and cls else ():
             method = cls.attributes.get(name) if cls is not None else None

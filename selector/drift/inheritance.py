@@ -12,12 +12,10 @@ from typing import Any
 
 import msgspec
 
+from selector.drift.machines import Machines, Pair, machines_for, machines_of, stated_at
 from selector.drift.reading import Attribute, Backend, ClassReading, EngineReading
 from selector.drift.rules import INHERITED, WIDENED
 from selector.drift.saying import (
-    FUTURE,
-    Machine,
-    Pair,
     answer_on,
     feature_on,
     listed,
@@ -25,7 +23,6 @@ from selector.drift.saying import (
     name_of,
     place_of,
     source_of,
-    stated_at,
     supplier,
     takes,
     value_of,
@@ -36,7 +33,6 @@ from selector.values import Finding, Severity
 
 __all__ = ["compare_inheritance"]
 
-Machines = Mapping[str, Machine]
 _Said = tuple[str, Any, bool | None, bool | None]
 
 
@@ -61,15 +57,11 @@ def compare_inheritance(
         reading: of the engine.
         pairs: the entries of that manifest, and the backends that they describe.
     """
-    machines = {
-        one: Machine(manifest, reading.platform, one)
-        for one in reading.capabilities
-        if one != FUTURE
-    }
+    machines = machines_of(manifest, reading)
     listed_classes = {one.cls.path: one for one in reading.backends if one.cls is not None}
     own_words = _computed(pairs)
     for pair in pairs:
-        here = {one: on for one, on in machines.items() if on.runs(pair.entry) is not False}
+        here = machines_for(pair.entry, machines)
         if here and not (pair.entry.evidence or pair.entry.verified_on):
             yield from _inherited(pair, here, listed_classes, own_words)
             yield from _widened(pair, here, listed_classes)

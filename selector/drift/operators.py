@@ -5,25 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
+from selector.drift.machines import Machines, machines_of, stated_at
 from selector.drift.reading import Answer, EngineReading, Operator
 from selector.drift.rules import CLAIM, GONE, REFUSED, UNDECIDED, UNLISTED
-from selector.drift.saying import (
-    FUTURE,
-    Machine,
-    called,
-    listed,
-    name_of,
-    on_words,
-    place_of,
-    stated_at,
-)
+from selector.drift.saying import called, listed, name_of, on_words, place_of
 from selector.fields import parse_capability
 from selector.manifest import Entry, Manifest
 from selector.values import Finding, Position, Severity
 
 __all__ = ["compare_operators"]
-
-Machines = Mapping[str, Machine]
 
 
 def compare_operators(manifest: Manifest, reading: EngineReading) -> Iterator[Finding]:
@@ -34,11 +24,7 @@ def compare_operators(manifest: Manifest, reading: EngineReading) -> Iterator[Fi
         reading: of the engine; without operators, nothing is found.
     """
     known = {one.name: one for one in reading.operators}
-    machines = {
-        one: Machine(manifest, reading.platform, one)
-        for one in reading.capabilities
-        if one != FUTURE
-    }
+    machines = machines_of(manifest, reading)
     used: set[str] = set()
     for entry in manifest.entries.values() if known else ():
         if entry.library != reading.library:

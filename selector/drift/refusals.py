@@ -9,12 +9,10 @@ from enum import Enum
 from typing import Any
 
 from selector.drift.guards import CAPABILITY as ARCHITECTURES
+from selector.drift.machines import Machine, Machines, Pair, machines_for, machines_of, stated_at
 from selector.drift.reading import Answer, Attribute, ClassReading, EngineReading, Guard
 from selector.drift.rules import LOOSER, REFUSED, UNDECIDED, UNREAD
 from selector.drift.saying import (
-    FUTURE,
-    Machine,
-    Pair,
     answer_on,
     feature_on,
     listed,
@@ -22,7 +20,6 @@ from selector.drift.saying import (
     on_words,
     place_of,
     source_of,
-    stated_at,
     takes,
     value_of,
     why_open,
@@ -47,13 +44,9 @@ def compare_constructors(
         reading: of the engine.
         pairs: the entries, and the backends that they describe.
     """
-    machines = {
-        one: Machine(manifest, reading.platform, one)
-        for one in reading.capabilities
-        if one != FUTURE
-    }
+    machines = machines_of(manifest, reading)
     for pair in pairs:
-        here = {one: on for one, on in machines.items() if on.runs(pair.entry) is not False}
+        here = machines_for(pair.entry, machines)
         yield from _looser(pair, here)
         yield from _unread(pair, here)
         for guard in pair.backend.impl.guards if pair.backend.impl is not None and here else ():
@@ -64,7 +57,7 @@ def compare_constructors(
             yield from _together(pair, guard, names, open_) if len(names) > 1 else open_
 
 
-def _looser(pair: Pair, machines: dict[str, Machine]) -> Iterator[Finding]:
+def _looser(pair: Pair, machines: Machines) -> Iterator[Finding]:
     """Values that class and manifest refuse, and the constructor names among what it takes."""
     cls, impl, words = pair.backend.cls, pair.backend.impl, pair.vocabulary
     if cls is None or impl is None or not machines:
@@ -92,7 +85,7 @@ def _looser(pair: Pair, machines: dict[str, Machine]) -> Iterator[Finding]:
                 yield LOOSER.finding(at, f"{pair.entry.name} {field}: {text} {them}")
 
 
-def _unread(pair: Pair, machines: dict[str, Machine]) -> Iterator[Finding]:
+def _unread(pair: Pair, machines: Machines) -> Iterator[Finding]:
     """Features that the manifest accepts, and whose argument nothing reads."""
     impl = pair.backend.impl
     for one in impl.unread if impl is not None else ():
@@ -108,7 +101,7 @@ def _unread(pair: Pair, machines: dict[str, Machine]) -> Iterator[Finding]:
             yield UNREAD.finding(stated_at(pair.entry, field), words)
 
 
-def _refuses(pair: Pair, field: str, value: Any, machines: dict[str, Machine]) -> bool:
+def _refuses(pair: Pair, field: str, value: Any, machines: Machines) -> bool:
     known = (on for on in machines.values() if field in on.fields)
     return all(on.accepts(pair.entry, field, value) is False for on in known)
 
@@ -123,7 +116,7 @@ def _lets_through(impl: ClassReading, argument: str, raw: Any, capability: str) 
     )
 
 
-def _guarded(pair: Pair, guard: Guard, machines: dict[str, Machine]) -> Iterator[Finding]:
+def _guarded(pair: Pair, guard: Guard, machines: Machines) -> Iterator[Finding]:
     for refused in guard.refuses:
         if refused.name in pair.vocabulary.arguments:
             yield from _refused(pair, guard, refused, machines)
@@ -155,9 +148,7 @@ def _raises(guard: Guard) -> str:
     return f"{_constructor(guard)} raises {guard.exception} under {' and '.join(guard.tests)}"
 
 
-def _refused(
-    pair: Pair, guard: Guard, refused: Attribute, machines: dict[str, Machine]
-) -> Iterator[Finding]:
+def _refused(pair: Pair, guard: Guard, refused: Attribute, machines: Machines) -> Iterator[Finding]:
     field, stands_for = pair.vocabulary.arguments[refused.name]
     groups: defaultdict[tuple[_State, tuple[str, ...]], list[Any]] = defaultdict(list)
     for raw in refused.asked:

@@ -13,9 +13,10 @@ from selector.drift.against import compare
 from selector.drift.drafting import Draft, draft_manifest
 from selector.drift.drafting_yaml import Node, Text, Todo, write
 from selector.drift.engines.vllm import READER
+from selector.drift.machines import Machine
 from selector.drift.modules import Modules
 from selector.drift.reading import EngineReading
-from selector.drift.saying import CAPABILITIES, Machine
+from selector.drift.saying import CAPABILITIES
 from selector.drift.sources import open_source
 from selector.drift.todo import NOT_KNOWN
 from selector.lint.running import lint
