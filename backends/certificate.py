@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import PurePath
 from typing import Any
 
 import msgspec
@@ -39,6 +40,7 @@ class Certificate(msgspec.Struct, frozen=True):
         skipped: entries that do not run here, and why.
         entries: entry that ran → the digest of what it claims.
         repeat: the command that does it again.
+        judged: when a recorded run was judged anew, and the digest of the manifest that it was of.
     """
 
     manifest: ManifestRef
@@ -51,6 +53,7 @@ class Certificate(msgspec.Struct, frozen=True):
     skipped: dict[str, str]
     entries: dict[str, str] = {}
     repeat: str = ""
+    judged: dict[str, str] | None = None
 
     @property
     def id(self) -> str:
@@ -64,10 +67,13 @@ class Certificate(msgspec.Struct, frozen=True):
 
     def evidence(self) -> dict[str, Any]:
         """The certificate as plain JSON values."""
+        judged = {} if self.judged is None else {"judged": self.judged}
+        ref = msgspec.structs.replace(self.manifest, file=PurePath(self.manifest.file).name)
         return {
             "id": self.id,
             "date": self.date,
-            "manifest": msgspec.to_builtins(self.manifest),
+            **judged,
+            "manifest": msgspec.to_builtins(ref),
             "device": msgspec.to_builtins(self.device),
             "facts": dict(self.facts.values),
             "seed": self.seed,

@@ -2,7 +2,8 @@
 
 :mod:`backends.cases` makes the cases, :mod:`backends.judging` runs one and says what it means,
 :mod:`backends.workers` runs them in processes of their own, :mod:`backends.certificate` is what
-comes out.
+comes out. What a kernel did depends on no manifest, so a recorded run can be judged anew under
+another (:func:`judge_runs`).
 
 With workers, everything that the cases need is built first, side by side
 (:meth:`backends.contract.Adapter.prepare`). A kernel that crashes or hangs ends its worker only:
@@ -12,7 +13,8 @@ the case is judged as a fault, and the next worker goes on with the next case.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
@@ -20,15 +22,15 @@ import msgspec
 from backends.building import Kernel, build_kernels, compiles, find_kernels
 from backends.cases import Case, Untested, find_cases
 from backends.certificate import Certificate
-from backends.judging import CaseResult, failed, refusal, run_case
-from backends.probe import find_missing_tools
+from backends.judging import CaseResult, failed, judge_again, refusal, run_case
+from backends.part import Head
 from backends.registry import ADAPTERS, MissingAdapterError, load_adapter
 from backends.workers import Built, Job, Loss, Run, Workers
-from selector.evidence import NO_TIME, entry_digest
+from selector.evidence import NO_TIME, NOT_RUN, entry_digest
 from selector.manifest import Manifest
 from selector.values import Device, Facts
 
-__all__ = ["Limits", "Runs", "certify", "find_runs"]
+__all__ = ["Limits", "Runs", "certify", "find_runs", "judge_runs"]
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -65,6 +67,7 @@ def find_runs(
     facts: Facts,
     backends: Collection[str] = (),
     fields: Collection[str] = (),
+    missing: Collection[str] = (),
 ) -> Runs:
     """The cases of every entry that has an adapter and is meant for this device.
 
@@ -74,6 +77,8 @@ def find_runs(
         facts: what is installed (:func:`backends.probe.probe_facts`).
         backends: names of the entries; all when empty.
         fields: the fields varied, and codes of constraints; all when empty.
+        missing: tools that kernels are compiled with and this machine lacks
+            (:func:`backends.probe.find_missing_tools`).
 
     Raises:
         UnknownBackendError: a name is not in the manifest.
@@ -99,8 +104,7 @@ def find_runs(
         except MissingAdapterError as error:
             skipped[name] = str(error)
             continue
-        missing = find_missing_tools(facts) if compiles(adapter) else ()
-        if missing:
+        if missing and compiles(adapter):
             tools = " and ".join(missing)
             skipped[name] = f"no {tools} here, and its kernels are compiled on first use"
             continue
@@ -167,13 +171,6 @@ def certify(
         on_result(result)
 
     left = _run(jobs, workers, limits, keep, on_note)
-    late = {
-        Untested(job.case.backend, job.case.phase, job.case.field, job.case.claim, NO_TIME)
-        for job in left
-    }
-    ran = dict.fromkeys(result.case.backend for result in results)
-    digests = {name: entry_digest(manifest.entries[name]) for name in ran}
-    untested = (*runs.untested, *sorted(late, key=lambda one: (one.claim, one.phase)))
     return Certificate(
         manifest=manifest.ref,
         device=device,
@@ -181,11 +178,67 @@ def certify(
         date=date,
         seed=seed,
         results=_ordered(results, runs),
-        untested=untested,
+        untested=(*runs.untested, *_left_out((job.case for job in left), NO_TIME)),
         skipped=runs.skipped,
-        entries=digests,
+        entries=_digests(manifest, results),
         repeat=repeat,
     )
+
+
+def judge_runs(
+    manifest: Manifest,
+    head: Head,
+    recorded: Iterable[CaseResult],
+    runs: Runs,
+    *,
+    today: str,
+    repeat: str = "",
+) -> Certificate:
+    """Judges a recorded run under a manifest, running nothing.
+
+    Args:
+        manifest: whose claims.
+        head: what was run: device, facts, seed and date are those of the evidence.
+        recorded: what became of each case then; an entry's name and a batch are looked up.
+        runs: the cases of the manifest on that device, with those facts.
+        today: when this is done, ISO 8601.
+        repeat: the command that runs it again.
+    """
+    known = {(ran.case.backend, ran.case.batch): ran for ran in recorded}
+    results: list[CaseResult] = []
+    left: list[Case] = []
+    for path, cases in runs.cases.items():
+        adapter = load_adapter(path)
+        for case in cases:
+            ran = known.get((case.backend, case.batch))
+            if ran is None:
+                left.append(case)
+            else:
+                results.append(judge_again(case, ran, adapter.tolerance(case.batch.dtype)))
+    return Certificate(
+        manifest=manifest.ref,
+        device=head.device,
+        facts=Facts(MappingProxyType(head.facts)),
+        date=head.date,
+        seed=head.seed,
+        results=tuple(results),
+        untested=(*runs.untested, *_left_out(left, NOT_RUN)),
+        skipped=runs.skipped,
+        entries=_digests(manifest, results),
+        repeat=repeat,
+        judged={"date": today, "digest": head.digest},
+    )
+
+
+def _left_out(cases: Iterable[Case], why: str) -> list[Untested]:
+    """The claims behind cases that were not run."""
+    left = {Untested(case.backend, case.phase, case.field, case.claim, why) for case in cases}
+    return sorted(left, key=lambda one: (one.claim, one.phase))
+
+
+def _digests(manifest: Manifest, results: Iterable[CaseResult]) -> dict[str, str]:
+    ran = dict.fromkeys(result.case.backend for result in results)
+    return {name: entry_digest(manifest.entries[name]) for name in ran}
 
 
 def torch_device(device: Device) -> str:

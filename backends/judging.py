@@ -30,7 +30,7 @@ What could not be judged (no memory, a feature without a definition in the refer
 from __future__ import annotations
 
 from enum import StrEnum
-from math import isfinite
+from math import inf, isfinite
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -41,7 +41,15 @@ from backends.contract import Adapter, RefusedError, relative_error
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["WRONG_CLAIMS", "CaseResult", "Judgement", "failed", "refusal", "run_case"]
+__all__ = [
+    "WRONG_CLAIMS",
+    "CaseResult",
+    "Judgement",
+    "failed",
+    "judge_again",
+    "refusal",
+    "run_case",
+]
 
 
 class Judgement(StrEnum):
@@ -104,7 +112,28 @@ def run_case(adapter: Adapter, case: Case, device: str = "cpu", seed: int = 0) -
         return CaseResult(case, Judgement.UNJUDGED, message=_one_line(error))
     except Exception as error:  # a fault in a kernel or an adapter is what is looked for
         return failed(case, _named(error))
-    off, tolerance = relative_error(out, expected), adapter.tolerance(case.batch.dtype)
+    return _measured(case, relative_error(out, expected), adapter.tolerance(case.batch.dtype))
+
+
+def judge_again(case: Case, ran: CaseResult, tolerance: float) -> CaseResult:
+    """What a recorded run of the same batch says of a case: the kernel knew no manifest.
+
+    Args:
+        case: what the manifest says now.
+        ran: what became of the batch then.
+        tolerance: the error allowed now.
+    """
+    if ran.judgement is Judgement.UNJUDGED:
+        return CaseResult(case, ran.judgement, message=ran.message)
+    if ran.tolerance is not None:
+        return _measured(case, inf if ran.error is None else ran.error, tolerance)
+    if ran.judgement in (Judgement.FAULT, Judgement.KEPT_OFF):
+        return failed(case, ran.message)
+    return refusal(case, ran.message)
+
+
+def _measured(case: Case, off: float, tolerance: float) -> CaseResult:
+    """The result of a case with an output that is this far off."""
     if off <= tolerance:
         kind = Judgement.DECLINED if case.reason else Judgement.UNDER_CLAIM
         if case.accepts:

@@ -1,6 +1,7 @@
 """The results of a run as they come, one JSON line each, so that a run that was cut short goes on.
 
-The first line says what is run: manifest, device, versions, seed. Only the same goes on.
+The first line says what is run: manifest, device, versions, seed. Only the same goes on; under
+another manifest the results can be judged anew.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from backends.judging import CaseResult
 from selector.errors import AttnselError
 from selector.values import Device
 
-__all__ = ["Head", "Part", "PartError"]
+__all__ = ["Head", "Part", "PartError", "read_part"]
 
 
 class PartError(AttnselError, ValueError):
@@ -39,6 +40,27 @@ class Head(msgspec.Struct, frozen=True):
     facts: dict[str, str | bool | None]
     seed: int
     date: str
+
+
+def read_part(path: Path) -> tuple[Head, tuple[CaseResult, ...]]:
+    """What is run, and the results so far, up to a line that was cut off while it was written.
+
+    Raises:
+        PartError: the file holds no run.
+        OSError: it cannot be read.
+    """
+    first, *rest = path.read_bytes().split(b"\n")
+    try:
+        head = msgspec.json.decode(first, type=Head)
+    except msgspec.MsgspecError as error:
+        raise PartError(f"{path} holds no run: {error}") from None
+    results = []
+    for line in rest:
+        try:
+            results.append(msgspec.json.decode(line, type=CaseResult))
+        except msgspec.MsgspecError:
+            break
+    return head, tuple(results)
 
 
 class Part:
@@ -66,11 +88,7 @@ class Part:
             self._put(line)
 
     def _read(self) -> None:
-        first, *rest = self.path.read_bytes().split(b"\n")
-        try:
-            head = msgspec.json.decode(first, type=Head)
-        except msgspec.MsgspecError as error:
-            raise PartError(f"{self.path} holds no run that can go on: {error}") from None
+        head, results = read_part(self.path)
         for name in ("digest", "device", "facts", "seed"):
             if getattr(head, name) != getattr(self.head, name):
                 words = {"digest": "manifest", "facts": "set of versions"}
@@ -78,14 +96,7 @@ class Part:
                     f"{self.path} was begun with another {words.get(name, name)}; "
                     "leave out --resume to begin anew"
                 )
-        self.head = head
-        results = []
-        for line in rest:
-            try:
-                results.append(msgspec.json.decode(line, type=CaseResult))
-            except msgspec.MsgspecError:  # cut off while it was written
-                break
-        self.results = tuple(results)
+        self.head, self.results = head, results
 
     def add(self, result: CaseResult) -> None:
         """Writes a result down, at once."""
@@ -95,8 +106,8 @@ class Part:
         self._file.write(msgspec.json.encode(line) + b"\n")
         self._file.flush()
 
-    def close(self, complete: bool) -> None:
-        """Ends writing; the file of a complete run is removed."""
+    def close(self, done: bool) -> None:
+        """Ends writing; a file that nobody will need is removed."""
         self._file.close()
-        if complete:
+        if done:
             os.unlink(self.path)

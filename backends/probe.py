@@ -19,7 +19,9 @@ from selector.values import Device, Facts
 
 __all__ = ["find_missing_tools", "probe_device", "probe_facts"]
 
-_DISTRIBUTIONS = ("torch", "flashinfer-python", "flashinfer-jit-cache", "nvidia-cudnn-frontend")
+_DISTRIBUTIONS = (
+    *("attnsel", "torch", "flashinfer-python", "flashinfer-jit-cache", "nvidia-cudnn-frontend"),
+)
 
 _DRIVER_FILES = ("/proc/driver/nvidia/version", "/sys/module/nvidia/version")
 

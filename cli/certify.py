@@ -61,6 +61,13 @@ def certify(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with FILE.part, which a run cut short leaves.")
     ] = False,
+    judge: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.part",
+            help="Run nothing: judge the run recorded there under the manifest as it is now.",
+        ),
+    ] = None,
     workers: Annotated[
         int,
         typer.Option(metavar="N", min=1, max=64, help="Processes that run cases at a time."),
@@ -88,18 +95,27 @@ def certify(
 
     from backends import certify as certifying
     from backends.part import Head, Part
-    from backends.probe import probe_facts
+    from backends.probe import find_missing_tools, probe_facts
     from backends.workers import Workers
     from cli.terminal import complain, note
     from selector.binding import Selector
-    from selector.evidence import evidence_id
-    from selector.report.certificate import left_words, nothing_ran_words, start_words
+    from selector.report.certificate import (
+        judge_words,
+        left_words,
+        nothing_ran_words,
+        start_words,
+    )
 
     # Nothing here hands an array to NumPy, so torch need not say that it found none.
     warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
     stated = Selector.load(manifest, overlays=overlay or ()).manifest
+    if judge is not None:
+        _write(_judge(stated, judge, manifest, backend, field), stated, out, form)
+        return
     where_to, facts = _device(device), probe_facts()
-    runs = certifying.find_runs(stated, where_to, facts, backend or (), field or ())
+    runs = certifying.find_runs(
+        stated, where_to, facts, backend or (), field or (), find_missing_tools(facts)
+    )
     count = sum(len(cases) for cases in runs.cases.values())
     if not count:
         complain(nothing_ran_words(runs.skipped))
@@ -111,7 +127,7 @@ def certify(
         seed,
         datetime.now(UTC).date().isoformat(),
     )
-    file = out or Path(f"evidence-{evidence_id(where_to, head.date, head.digest)}.json")
+    file = out or _default_file(where_to, head.date, head.digest)
     part = Part(file.with_name(f"{file.name}.part"), head, resume)
     note(start_words(count, len(runs.cases), where_to, len(part.results)))
     shown = _progress()
@@ -134,31 +150,69 @@ def certify(
         on_note=note,
         on_result=keep,
     )
+    left = count - len(certificate.results)
+    part.close(done=not left and certificate.passed)
+    if left:
+        note(left_words(left))
+    elif not certificate.passed:
+        note(judge_words(part.path.name))
     _write(certificate, stated, file, form)
-    complete = len(certificate.results) == count
-    part.close(complete)
-    if not complete:
-        note(left_words(count - len(certificate.results)))
-    if not certificate.passed:
-        raise typer.Exit(Exit.FINDINGS)
 
 
-def _write(certificate: Certificate, stated: Manifest, file: Path, form: Format) -> None:
-    """Writes the evidence, and shows it."""
+def _judge(
+    stated: Manifest,
+    part: Path,
+    manifest: str | None,
+    backends: Sequence[str] | None,
+    fields: Sequence[str] | None,
+) -> Certificate:
+    """A recorded run, judged under the manifest as it is now."""
+    from datetime import UTC, datetime
+
+    from backends.certify import find_runs, judge_runs
+    from backends.part import read_part
+    from cli.terminal import complain
+    from selector.values import Facts
+
+    head, recorded = read_part(part)
+    certificate = judge_runs(
+        stated,
+        head,
+        recorded,
+        find_runs(stated, head.device, Facts(head.facts), backends or (), fields or ()),
+        today=datetime.now(UTC).date().isoformat(),
+        repeat=_repeat(head.device, manifest, backends, fields, head.seed),
+    )
+    if not certificate.results:
+        complain(f"{part} records no run of a case of this manifest")
+        raise typer.Exit(Exit.USAGE)
+    return certificate
+
+
+def _default_file(device: Device, date: str, digest: str) -> Path:
+    from selector.evidence import evidence_id
+
+    return Path(f"evidence-{evidence_id(device, date, digest)}.json")
+
+
+def _write(certificate: Certificate, stated: Manifest, out: Path | None, form: Format) -> None:
+    """Writes the evidence, shows it, and fails where a claim is wrong."""
     from backends.certificate import evidence_text
     from cli.terminal import places, show, show_json
     from selector.report.certificate import certificate_lines
     from selector.report.text import line
 
-    evidence = certificate.evidence()
+    evidence, name = certificate.evidence(), stated.ref.file
+    file = out or _default_file(certificate.device, certificate.date, stated.ref.digest)
     file.write_text(evidence_text(evidence), "utf-8")
     if form is Format.JSON:
         show_json(evidence)
-        return
-    text = Path(stated.ref.file).read_text("utf-8")
-    where = places(stated.ref.file)
-    show(certificate_lines(evidence, certificate.findings(), text, where))
-    show([line(f"evidence is in {file}")])
+    else:
+        texts = {name: Path(name).read_text("utf-8")}
+        show(certificate_lines(evidence, certificate.findings(), texts, places(name)))
+        show([line(f"evidence is in {file}")])
+    if not certificate.passed:
+        raise typer.Exit(Exit.FINDINGS)
 
 
 def _repeat(

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FOLDER",
+    "NOT_RUN",
     "NO_TIME",
     "ClaimRecord",
     "Evidence",
@@ -44,6 +45,9 @@ FOLDER = "evidence"
 
 NO_TIME = "no time left"
 """Why a claim that has cases was not run."""
+
+NOT_RUN = "not run"
+"""Why a claim has no result where a recorded run is judged anew."""
 
 _MOST_BYTES, _MOST_FILES = 8_000_000, 200
 

@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from selector.evidence import NO_TIME
 from selector.report.findings import finding_lines
 from selector.report.text import BLANK, Line, Part, bad, faint, good, grid, line, strong
 from selector.report.wording import Places, counted, device_words, manifest_words
-from selector.values import Device, Finding, ManifestRef, Position, Severity
+from selector.values import Device, Finding, ManifestRef, Severity
 
 __all__ = [
     "JUDGEMENT_WORDS",
     "certificate_lines",
+    "judge_words",
     "left_words",
     "nothing_ran_words",
     "progress_words",
@@ -36,21 +36,24 @@ JUDGEMENT_WORDS = {
 
 
 def certificate_lines(
-    evidence: Mapping[str, Any], findings: Sequence[Finding], text: str, places: Places
+    evidence: Mapping[str, Any],
+    findings: Sequence[Finding],
+    texts: Mapping[str, str],
+    places: Places,
 ) -> list[Line]:
     """What ran, entry by entry, and every finding that is more than a note.
 
     Args:
         evidence: the certificate as JSON values.
         findings: what is wrong, worst first.
-        text: the manifest's text, to show its lines.
+        texts: the manifest's file and its text, to show its lines.
         places: how files are named.
     """
     ref, device = ManifestRef(**evidence["manifest"]), Device(**evidence["device"])
     lines = [
         line(
             strong(device_words(device)),
-            f" · {evidence['date']}    ",
+            f" · {evidence['date']}{_judged_words(evidence)}    ",
             faint(manifest_words(ref, places)),
         ),
         BLANK,
@@ -58,28 +61,28 @@ def certificate_lines(
     lines += grid(list(_entry_rows(evidence)), indent=2, gap=2)
     shown = [f for f in findings if f.severity is not Severity.NOTE]
     if shown:
-        lines += [BLANK, *finding_lines(shown, {ref.file: text}, places)]
-    lines += _untested_lines(evidence, places)
+        lines += [BLANK, *finding_lines(shown, texts, places)]
+    lines += _untested_lines(evidence)
     return [*lines, BLANK, _verdict(evidence, findings)]
 
 
-def _untested_lines(evidence: Mapping[str, Any], places: Places) -> list[Line]:
-    """Every claim that no case covers, and why; what is said of both phases, once."""
-    rows: dict[tuple[str, str, str, str], list[str]] = {}
-    file = ManifestRef(**evidence["manifest"]).file
-    late = Counter(left["backend"] for left in evidence["untested"] if left["why"] == NO_TIME)
-    for left in evidence["untested"]:
-        if left["why"] == NO_TIME:
-            continue
-        at = places.at(Position(file, left["line"], left["column"]))
-        rows.setdefault((left["backend"], left["field"], left["why"], at), []).append(left["phase"])
-    if not rows and not late:
+def _judged_words(evidence: Mapping[str, Any]) -> str:
+    """That nothing was run for this, where that is so."""
+    judged = evidence.get("judged")
+    return f", run with manifest {judged['digest'][:7]}, judged {judged['date']}" if judged else ""
+
+
+def _untested_lines(evidence: Mapping[str, Any]) -> list[Line]:
+    """How many claims of each entry no case covers, and why."""
+    counts = Counter((left["backend"], left["why"]) for left in evidence["untested"])
+    if not counts:
         return []
     shown: list[list[Part]] = [
-        [name, field, line(why, "   ", faint(f"{' and '.join(phases)}, {at}"))]
-        for (name, field, why, at), phases in rows.items()
+        [name, f"{counted(counts[name, why], 'claim')}:", why]
+        for name in dict.fromkeys(name for name, _ in counts)
+        for of, why in counts
+        if of == name
     ]
-    shown += [[name, counted(n, "claim"), NO_TIME] for name, n in late.items()]
     return [
         BLANK,
         line("  ", strong("untested"), "  claims that no case covers"),
@@ -139,6 +142,11 @@ def left_words(cases: int) -> str:
     return f"{counted(cases, 'case is', 'cases are')} left; --resume goes on with " + (
         "it" if cases == 1 else "them"
     )
+
+
+def judge_words(part: str) -> str:
+    """What a run that found something wrong leaves."""
+    return f"{part} keeps the runs: --judge judges them anew once the manifest is corrected"
 
 
 def progress_words(done: int, backend: str) -> str:

@@ -3,6 +3,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from backends import cases as finding_cases
@@ -10,10 +11,12 @@ from backends import certify as certifying
 from backends import torch_sdpa
 from backends.cases import Case, Untested, find_cases
 from backends.certificate import Certificate
-from backends.certify import certify, find_runs
+from backends.certify import certify, find_runs, judge_runs
 from backends.contract import Batch, MlaShape, PagedKV, RefusedError
 from backends.inputs import make_inputs
-from backends.judging import Judgement, run_case
+from backends.judging import Judgement, judge_again, run_case
+from backends.part import Head
+from backends.probe import find_missing_tools
 from backends.reference import attend
 from selector import Selector
 from selector.errors import UnknownBackendError
@@ -191,6 +194,40 @@ def test_only_the_backends_asked_for_run() -> None:
         certified(manifest(), backends=("fa9",))
     elsewhere = manifest("platform: [cpu]", "platform: [cuda]")
     assert set(certified(elsewhere, backends=("torch_sdpa_flash",)).skipped) == {"torch_sdpa_flash"}
+
+
+def judged(changed: Manifest, recorded: Certificate) -> Certificate:
+    head = Head("0a1b2c3d", CPU, dict(FACTS.values), 0, "2026-11-20")
+    runs = find_runs(changed, CPU, FACTS)
+    return judge_runs(changed, head, recorded.results, runs, today="2026-11-21")
+
+
+def test_a_corrected_manifest_is_judged_by_the_runs_that_showed_it_wrong(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wrong = certified(manifest("head_size: {min: 1}", "head_size: {max: 64}"))
+    assert told(wrong) == [("CERT004", line_of("head_size: {min: 1}"))]
+    stub = Stub(fail(AssertionError("nothing is to run")))
+    stub.tolerance = torch_sdpa.flash.tolerance  # type: ignore[method-assign]
+    monkeypatch.setattr(certifying, "load_adapter", lambda _: stub)
+    right = judged(manifest(), wrong)
+    assert right.passed
+    assert told(right) == []
+    evidence = right.evidence()
+    assert evidence["judged"] == {"date": "2026-11-21", "digest": "0a1b2c3d"}
+    assert evidence["date"] == "2026-11-20"
+    assert evidence["entries"] != wrong.entries
+
+
+def test_a_case_that_was_never_run_is_untested() -> None:
+    recorded = certified(manifest())
+    kept = tuple(r for r in recorded.results if r.case.batch.head_size != 7)
+    assert kept != recorded.results
+    again = judged(manifest(), msgspec.structs.replace(recorded, results=kept))
+    assert again.results == kept
+    line = line_of("head_size: {min: 1}")
+    left = {(u.field, u.claim.line, u.phase) for u in again.untested if u.why == "not run"}
+    assert left == {("head_size", line, phase) for phase in Phase}
 
 
 def test_the_evidence_is_json_and_says_what_was_run() -> None:
@@ -449,18 +486,22 @@ def test_without_a_compiler_what_must_be_compiled_is_skipped(
     monkeypatch.setattr(certifying, "load_adapter", lambda _: stub)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))
-    runs = find_runs(manifest(), CPU, FACTS)
+
+    def skipped(facts: Facts = FACTS) -> dict[str, str]:
+        return find_runs(manifest(), CPU, facts, missing=find_missing_tools(facts)).skipped
+
     why = "no nvcc and ninja here, and its kernels are compiled on first use"
-    assert runs.skipped == {"torch_sdpa_flash": why}
+    assert skipped() == {"torch_sdpa_flash": why}
+    assert find_runs(manifest(), CPU, FACTS).skipped == {}  # nothing is to be compiled
     (tmp_path / "bin").mkdir()
     for tool in ("bin/nvcc", "ninja"):
         (tmp_path / tool).write_text("#!/bin/sh\n", "utf-8")
         (tmp_path / tool).chmod(0o700)
-    assert find_runs(manifest(), CPU, FACTS).skipped == {}
+    assert skipped() == {}
     monkeypatch.setenv("PATH", "")
-    assert find_runs(manifest(), CPU, FACTS).skipped["torch_sdpa_flash"].startswith("no ninja here")
+    assert skipped()["torch_sdpa_flash"].startswith("no ninja here")
     prebuilt = Facts({**FACTS.values, "flashinfer-jit-cache": "0.7.4"})
-    assert find_runs(manifest(), CPU, prebuilt).skipped == {}
+    assert skipped(prebuilt) == {}
 
 
 # -- one case ----------------------------------------------------------------------------------
@@ -528,6 +569,32 @@ def test_judgements(
     batch = make_batch()
     assert run_case(Stub(answer), case(batch, accepts=True)).judgement is accepted
     assert run_case(Stub(answer), case(batch, accepts=False)).judgement is refused
+
+
+@pytest.mark.parametrize("answer", [nearly(1.0), nearly(1.5), NAN, REFUSE, FAULT, FULL])
+@pytest.mark.parametrize("then", [True, False])
+@pytest.mark.parametrize(("now", "reason"), [(True, ""), (False, ""), (False, "slow")])
+def test_a_recorded_run_says_what_the_same_run_would_say_today(
+    make_batch: Callable[..., Batch],
+    answer: Callable[..., Any],
+    then: bool,
+    now: bool,
+    reason: str,
+) -> None:
+    batch, stub = make_batch(), Stub(answer)
+    recorded = run_case(stub, case(batch, accepts=then))
+    asked = case(batch, accepts=now, reason=reason)
+    assert judge_again(asked, recorded, stub.tolerance("")) == run_case(stub, asked)
+
+
+def test_a_recorded_error_is_held_against_the_tolerance_of_today(
+    make_batch: Callable[..., Batch],
+) -> None:
+    asked = case(make_batch(), accepts=True)
+    recorded = run_case(Stub(nearly(1.002)), asked)
+    assert recorded.judgement is Judgement.WRONG_RESULT
+    again = judge_again(asked, recorded, 3e-3)
+    assert (again.judgement, again.tolerance) == (Judgement.CONFIRMED, 3e-3)
 
 
 def test_a_result_says_how_far_off_it_was_or_why_there_is_none(

@@ -69,8 +69,7 @@ def test_claims_that_hold(
     assert ran.code == 0
     assert "3 cases  2 as claimed, 1 right, and declined on purpose; 2 claims untested" in ran.out
     left = next(line for line in ran.out.splitlines() if "too large to run here" in line)
-    assert " ".join(left.split()).startswith("math head_size too large to run here prefill and")
-    assert left.endswith("small.yaml:29")
+    assert " ".join(left.split()) == "math 2 claims: too large to run here"
     assert ran.err == "running 3 cases of 1 backend on cpu\n"
     assert "fa2            not run: no adapter runs it" in ran.out
     assert "certified: every claim that was run holds (3 cases)" in ran.out
@@ -130,7 +129,7 @@ def test_a_run_cut_short_goes_on(
     ran = run(*words)
     assert ran.code == 0
     late = next(row for row in ran.out.splitlines() if row.endswith("no time left"))
-    assert late.split() == ["math", "1", "claim", "no", "time", "left"]
+    assert late.split() == ["math", "1", "claim:", "no", "time", "left"]
     assert ran.err.endswith("1 case is left; --resume goes on with it\n")
     assert len(part.read_text("utf-8").splitlines()) == 1 + 2
     part.write_text(part.read_text("utf-8") + '{"case": {"back', "utf-8")  # cut off in a line
@@ -153,4 +152,37 @@ def test_another_run_does_not_go_on(
     (tmp_path / "evidence.json.part").write_text("nothing\n", "utf-8")
     ran = run(*words, "--resume")
     assert ran.code == 2
-    assert "holds no run that can go on" in ran.complaint
+    assert "evidence.json.part holds no run" in ran.complaint
+
+
+class Allowing:
+    """An adapter that allows an error and runs nothing."""
+
+    def tolerance(self, dtype: str) -> float:
+        return 1e-3
+
+
+def test_a_run_that_found_something_is_kept_and_judged_anew(
+    run: Run, small: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    out, part = tmp_path / "evidence.json", tmp_path / "evidence.json.part"
+    pretend(monkeypatch, "over_claim")
+    ran = run("certify", "--device", "cpu", *small, "--out", out)
+    assert ran.err.endswith(
+        "part keeps the runs: --judge judges them anew once the manifest is corrected\n"
+    )
+    monkeypatch.setattr(certification, "load_adapter", lambda _: Allowing())
+    words = ("certify", *small, "--judge", part, "--out", out)
+    ran = run(*words)
+    assert ran.code == 1
+    assert "small.yaml:29:7: CERT003 math prefill: head_size 7 is claimed" in ran.out
+    written = json.loads(out.read_text("utf-8"))
+    assert f", judged {written['judged']['date']}" in ran.out
+    assert written["manifest"]["file"] == "small.yaml"
+    part.write_text(part.read_text("utf-8").replace('"backend":"math"', '"backend":"x"'), "utf-8")
+    ran = run(*words)
+    assert ran.code == 2
+    assert ran.complaint == f"{part} records no run of a case of this manifest"
+    ran = run("certify", *small, "--judge", SMALL)
+    assert ran.code == 2
+    assert "small.yaml holds no run" in ran.complaint
