@@ -51,12 +51,50 @@ def page(said: dict[str, Any]) -> str:
         "the sparse way needs, is not in the figures.",
         "",
         "![Time by length of the prompt](dense-or-sparse.svg)",
+        "",
+        "## What it says",
+        "",
+        _within(said),
+        "",
+        "Beyond the top-k the model computes sparsely in any case; where the two lines cross is "
+        "where top-k attention starts to save time at all on these kernels.",
+        "",
+        "## What it does not say",
+        "",
+        *_LIMITS,
     ]
     for (model, ranks), rows in _groups(said):
         heads = rows[0]["num_heads"]
         lines += ["", f"## {model}, tensor parallel {ranks}: {heads} heads a rank", ""]
         lines += _table(rows)
     return "\n".join(lines) + "\n"
+
+
+_LIMITS = (
+    "- Nothing of 12.0 (RTX PRO 6000, RTX 50), where there is no dense prefill to give up: "
+    "FlashInfer's sparse kernels there are others than these (its own, over packed fp8 pages), "
+    "there is no FA3, and memory has less than half the bandwidth. What carries over is that a "
+    "prompt within the top-k pays for gathering its tokens one by one without needing to; how "
+    "much it pays there has to be measured there.",
+    "- Nothing of kernels made for sparse MLA on 9.0, such as FlashMLA's: the sparse way here is "
+    "FlashInfer's FA3 MLA wrapper with pages of one token, as in vLLM's backend for 9.0.",
+    "- Nothing of a whole model: one layer's attention, without projections, indexer, experts or "
+    "communication, and without cached context, which the dense way would have to expand too.",
+)
+
+
+def _within(said: dict[str, Any]) -> str:
+    """What prompts that fit in the top-k pay."""
+    rows = [row for row in said["rows"] if "dense" in row and row["prompt"] <= row["index_topk"]]
+    ratios = [row["sparse"]["total_us"] / row["dense"]["total_us"] for row in rows]
+    most = max(zip(ratios, rows, strict=True), key=lambda pair: pair[0])[1]
+    lost = most["sparse"]["total_us"] - most["dense"]["total_us"]
+    return (
+        f"Prompts within the top-k of {rows[0]['index_topk']:,} tokens, where both ways give the "
+        f"same result, take {min(ratios):.2f} to {max(ratios):.2f} times as long without dense "
+        f"prefill; most for {most['model']} with {most['num_heads']} heads a rank at "
+        f"{most['prompt']:,} tokens: {lost:,.0f} µs more in every layer."
+    )
 
 
 def _groups(said: dict[str, Any]) -> Iterator[tuple[tuple[str, int], list[dict[str, Any]]]]:
