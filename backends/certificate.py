@@ -10,6 +10,7 @@ error allowed. Of the base, and where all is not as claimed, the shapes of one r
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
@@ -24,6 +25,9 @@ from selector.values import Device, Facts, Finding, ManifestRef, Position, Sever
 __all__ = ["Certificate", "evidence_text"]
 
 _LONGEST_MESSAGE = 240
+
+_FOLDERS = re.compile(r"(?<![\w./])/(?:[^\s/:'\"]+/)+")
+"""The folders of an absolute path: what lies where on a machine is nobody else's."""
 
 
 class Certificate(msgspec.Struct, frozen=True):
@@ -161,7 +165,7 @@ def _record(results: list[CaseResult]) -> ClaimRecord:
         cases=len(results),
         error=None if worst.error is None else float(f"{worst.error:.2g}"),
         tolerance=worst.tolerance,
-        message=told.message[:_LONGEST_MESSAGE],
+        message=_FOLDERS.sub("", told.message)[:_LONGEST_MESSAGE],
         batch=None if plain else msgspec.to_builtins(worst.case.batch),
     )
 

@@ -661,3 +661,13 @@ def test_what_nothing_else_stops_is_reported_first_and_does_not_fail(
     wrong = certified(manifest("head_size: {min: 1}", "head_size: {max: 512}", PREFILL))
     assert not wrong.passed
     assert [code for code, _ in told(wrong)] == ["CERT001", "CERT002"]
+
+
+def test_evidence_says_nothing_of_a_machines_folders(make_batch: Callable[..., Batch]) -> None:
+    told = "stub: at /opt/u/.cache/90a/decode.cu:7, '/srv/a/b.h' and 3/4 of k/v in https://a.b/c"
+    result = run_case(Stub(fail(RefusedError(told))), case(make_batch(), accepts=False))
+    certificate = Certificate(
+        manifest().ref, CPU, FACTS, "2026-11-20", 0, (result,), untested=(), skipped={}
+    )
+    (claim,) = certificate.evidence()["claims"]
+    assert claim["message"] == told.replace("/opt/u/.cache/90a/", "").replace("/srv/a/", "")
