@@ -22,7 +22,7 @@ from selector.tuning.rules import FIELDS, Conditions, Rule, conditions_over, val
 
 __all__ = ["PRICES", "Aims", "find_rules"]
 
-PRICES = (0.0005, 0.001, 0.002, 0.004, 0.008)
+PRICES = (0.001, 0.002, 0.004)
 """Mean costs that a rule may have to save for each of its bounds."""
 
 _PARTS = 5
