@@ -232,8 +232,8 @@ def judge_runs(
 
 def _left_out(cases: Iterable[Case], why: str) -> list[Untested]:
     """The claims behind cases that were not run."""
-    left = {Untested(case.backend, case.phase, case.field, case.claim, why) for case in cases}
-    return sorted(left, key=lambda one: (one.claim, one.phase))
+    left = (Untested(case.backend, case.phase, case.field, case.claim, why) for case in cases)
+    return sorted(dict.fromkeys(left), key=lambda one: (one.claim, one.phase))
 
 
 def _digests(manifest: Manifest, results: Iterable[CaseResult]) -> dict[str, str]:
