@@ -128,8 +128,9 @@ def _compare_manifest(
     manifest: str, overlays: list[str], source: str, engine: str | None, form: FindingsFormat
 ) -> None:
     from selector.binding import Selector
-    from selector.drift.against import CAPABILITIES, compare
+    from selector.drift.against import compare
     from selector.drift.reader import read_engine
+    from selector.drift.saying import CAPABILITIES
     from selector.drift.suppressing import without_switched_off
     from selector.values import Severity
 

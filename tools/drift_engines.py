@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from selector.binding import Selector
-from selector.drift.against import CAPABILITIES, compare
+from selector.drift.against import compare
 from selector.drift.reader import read_engine
 from selector.drift.reading import Answer, Backend, EngineReading
 from selector.drift.rules import UNDECIDED
-from selector.drift.saying import name_of, place_of
+from selector.drift.saying import CAPABILITIES, name_of, place_of
 from selector.report.wording import counted
 from selector.values import Finding, Position, Severity
 

@@ -23,17 +23,14 @@ from selector.drift.saying import (
     takes,
     value_of,
     why_open,
+    why_undecided,
 )
+from selector.drift.tables import Said, Table, find_differences
 from selector.fields import parse_capability
 from selector.manifest import Manifest
 from selector.values import Finding, Position, Severity
 
 __all__ = ["compare_claims"]
-
-Said = tuple[bool | None, bool | None]
-"""What the manifest says, and what the code says."""
-Table = dict[Any, dict[str, Said]]
-"""Value (``""``: the field has none) → compute capability → what is said of it there."""
 
 
 def compare_claims(
@@ -98,8 +95,8 @@ def _open_ended(pair: Pair, machines: Machines) -> Iterator[Finding]:
             continue  # nobody asks it there
         groups: defaultdict[bool, list[Any]] = defaultdict(list)
         for value, by_capability in said.items():
-            stated, accepts = by_capability.pop(FUTURE)
-            codes = [code for _, code in by_capability.values()]
+            stated, accepts = by_capability[FUTURE]
+            codes = [code for one, (_, code) in by_capability.items() if one != FUTURE]
             if accepts and False in (codes if field == "capability" else codes[:1]):
                 groups[runs and stated is not False].append(value)
         for shared, values in groups.items():
@@ -190,25 +187,16 @@ def _values(pair: Pair, field: str, attribute: Attribute, machines: Machines) ->
 
 def _tell(pair: Pair, field: str, attribute: Attribute, said: Table) -> Iterator[Finding]:
     """Findings for one field, those of values that differ on the same architectures in one."""
-    differ: defaultdict[tuple[bool, tuple[str, ...]], list[Any]] = defaultdict(list)
-    open_: dict[str, None] = {}
-    values = []
-    for value, by_capability in said.items():
-        for stated in (True, False):
-            where = tuple(c for c, one in by_capability.items() if one == (stated, not stated))
-            if where:
-                differ[stated, where].append(value)
-        unknown = [c for c, one in by_capability.items() if None in one]
-        if unknown:
-            values.append(value)
-            open_ |= dict.fromkeys(unknown)
-    at = stated_at(pair.entry, field)
-    for (stated, where), group in differ.items():
+    found, at = find_differences(said), stated_at(pair.entry, field)
+    for (stated, where), group in found.differ.items():
         yield CLAIM.finding(
             at, _differs(pair, field, _source(pair, field, attribute), stated, where, group)
         )
-    if open_:
-        yield UNDECIDED.finding(at, _unknown(pair, field, attribute, [*open_], values))
+    if found.undecided:
+        what = f" {listed(found.undecided)}" if found.undecided != [""] else ""
+        why = why_undecided(attribute, found.undecided_on)
+        words = f"{pair.entry.name} {field}{what} {on_words(found.undecided_on)}: {why}"
+        yield UNDECIDED.finding(at, words)
 
 
 def _differs(
@@ -242,17 +230,6 @@ def _source(pair: Pair, field: str, method: Attribute) -> str:
     if settles.defined_in not in ("", cls.path):
         words += f", which {name_of(cls.path)} ({place_of(cls.at)}) inherits,"
     return words.replace(",,", ",")
-
-
-def _unknown(
-    pair: Pair, field: str, attribute: Attribute, where: list[str], values: list[Any]
-) -> str:
-    what = f" {listed(values)}" if values != [""] else ""
-    why = why_open(attribute, where) or (
-        f"{source_of(attribute)} says it from the code alone, and the manifest lets it depend on "
-        "what is not known here"
-    )
-    return f"{pair.entry.name} {field}{what} {on_words(where)}: {why}"
 
 
 def _attribute(backend: Backend, name: str) -> Attribute | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from selector.drift.machines import Machine, Machines, Pair, machines_for, machines_of
@@ -11,18 +11,22 @@ from selector.drift.reading import Attribute, EngineReading
 from selector.drift.rules import CLAIM, UNDECIDED
 from selector.drift.saying import (
     answer_on,
-    feature_on,
     on_words,
     source_of,
     takes,
+    takes_alone,
     value_of,
-    why_open,
+    why_undecided,
 )
+from selector.drift.tables import Said, Table, find_differences
 from selector.manifest import Manifest
 from selector.values import Finding, Position
 from selector.words import listed_and
 
 __all__ = ["compare_combinations"]
+
+_Case = tuple[tuple[str, Any], ...]
+"""Values of some fields."""
 
 
 def compare_combinations(
@@ -51,41 +55,31 @@ def compare_combinations(
 def _compared(
     pair: Pair, method: Attribute, fields: tuple[str, ...], machines: Machines
 ) -> Iterator[Finding]:
-    differ: defaultdict[tuple[bool, tuple[str, ...]], list[Mapping[str, Any]]] = defaultdict(list)
-    open_: dict[str, None] = {}
+    found, at = find_differences(_table(pair, method, fields, machines)), _place(pair)
+    for (stated, where), cases in found.differ.items():
+        verbs = ("accepts", "refuses") if stated else ("refuses", "accepts")
+        text = f"{pair.entry.name}: the manifest {verbs[0]} {_words(cases)}, and "
+        yield CLAIM.finding(at, f"{text}{source_of(method)} {verbs[1]} that {on_words(where)}")
+    if found.undecided:
+        what = f"{pair.entry.name} {method.name} {on_words(found.undecided_on)}"
+        yield UNDECIDED.finding(at, f"{what}: {why_undecided(method, found.undecided_on)}")
+
+
+def _table(pair: Pair, method: Attribute, fields: tuple[str, ...], machines: Machines) -> Table:
+    """Both sides of each combination, where neither certainly refuses a part of it alone."""
     alike: dict[Any, bool | None] = {}
+    said: defaultdict[_Case, dict[str, Said]] = defaultdict(dict)
     for raw in method.asked:
-        values = dict(zip(fields, map(value_of, raw), strict=True))
-        where: defaultdict[bool, list[str]] = defaultdict(list)
+        case = tuple(zip(fields, map(value_of, raw), strict=True))
         for capability, on in machines.items():
             alone = {
-                _alone(alike, pair, *one, capability, on)
-                for one in zip(values.items(), raw, strict=True)
+                _alone(alike, pair, *one, capability, on) for one in zip(case, raw, strict=True)
             }
-            if False in alone:
-                continue
-            code = takes(answer_on(method, capability), raw)
-            if code and None in alone:
-                code = None
-            stated = on.allows(pair.entry, values)
-            if None in (stated, code):
-                open_[capability] = None
-            elif stated is not code:
-                where[stated is True].append(capability)
-        for stated, seen in where.items():
-            differ[stated, tuple(seen)].append(values)
-    at = _place(pair)
-    for (stated, on_), found in differ.items():
-        verbs = ("accepts", "refuses") if stated else ("refuses", "accepts")
-        text = f"{pair.entry.name}: the manifest {verbs[0]} {_words(found)}, and "
-        yield CLAIM.finding(at, f"{text}{source_of(method)} {verbs[1]} that {on_words(on_)}")
-    if open_:
-        why = why_open(method, [*open_]) or (
-            f"{source_of(method)} says it from the code alone, and the manifest lets it depend on "
-            "what is not known here"
-        )
-        what = f"{pair.entry.name} {method.name} {on_words([*open_])}"
-        yield UNDECIDED.finding(at, f"{what}: {why}")
+            if False not in alone:
+                code = takes(answer_on(method, capability), raw)
+                code = None if code and None in alone else code
+                said[case][capability] = (on.allows(pair.entry, dict(case)), code)
+    return said
 
 
 def _alone(
@@ -106,23 +100,18 @@ def _alone(
 def _takes(
     pair: Pair, field: str, value: Any, raw: Any, capability: str, machine: Machine
 ) -> bool | None:
-    words, cls = pair.vocabulary, pair.backend.cls
+    cls = pair.backend.cls
     assert cls is not None
     if machine.accepts(pair.entry, field, value) is False:
         return False
-    if (method := cls.attributes.get(words.values.get(field, ""))) is not None:
-        return takes(answer_on(method, capability), raw)
-    if raw is True and field in words.features:
-        feature = cls.attributes.get(words.features[field][0])
-        return True if feature is None else feature_on(feature, capability)
-    return True
+    return takes_alone(cls, pair.vocabulary, field, raw, capability)
 
 
-def _words(found: list[Mapping[str, Any]]) -> str:
+def _words(found: list[_Case]) -> str:
     """The first of some combinations, but for features that it does without."""
     said = [
         f"{field} {str(value).lower() if isinstance(value, bool) else value}"
-        for field, value in found[0].items()
+        for field, value in found[0]
         if value is not False
     ]
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""

@@ -11,11 +11,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 from typing import NamedTuple
 
-from selector.drift.against import other_platform, problem_of
 from selector.drift.drafting_entries import Subject, draft_entry
 from selector.drift.drafting_yaml import Block, Node, Rows, Todo, write
 from selector.drift.reading import Backend, EngineReading
-from selector.drift.saying import called, listed, place_of
+from selector.drift.saying import called, listed, other_platform, place_of, problem_of
 from selector.drift.todo import LEFT_OUT, NOT_DRAFTED, NOT_KNOWN
 from selector.fields import BUILTIN, Field
 from selector.values import Finding, Severity

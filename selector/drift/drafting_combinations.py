@@ -10,7 +10,7 @@ from selector.domains import Value
 from selector.drift.drafting_sets import capability_set
 from selector.drift.drafting_yaml import Block, Node, Plain, Rows, Text
 from selector.drift.reading import Attribute, Backend, EngineReading
-from selector.drift.saying import answer_on, feature_on, source_of, takes, value_of
+from selector.drift.saying import answer_on, source_of, takes, takes_alone, value_of
 from selector.fields import Field
 
 __all__ = ["Together", "draft_constraints"]
@@ -126,15 +126,11 @@ def _alone(
     backend: Backend, reading: EngineReading, fields: Sequence[Field], raw: Sequence[Any], on: str
 ) -> bool:
     """Whether a class may take each value, whatever else is asked."""
-    words, attributes = reading.vocabulary, backend.cls.attributes if backend.cls else {}
-    for field, value in zip(fields, raw, strict=True):
-        method = attributes.get(words.values.get(field.name, ""))
-        if method is not None and takes(answer_on(method, on), value) is False:
-            return False
-        feature = attributes.get(words.features.get(field.name, ("", None))[0])
-        if value is True and feature is not None and feature_on(feature, on) is False:
-            return False
-    return True
+    cls, words = backend.cls, reading.vocabulary
+    return cls is not None and all(
+        takes_alone(cls, words, field.name, value, on) is not False
+        for field, value in zip(fields, raw, strict=True)
+    )
 
 
 def _covering(said: _Said) -> tuple[list[Case], int]:

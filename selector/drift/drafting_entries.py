@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from selector.domains import Value
-from selector.drift.against import inherited_words, says
+from selector.drift.dense import inherited_words
 from selector.drift.drafting_combinations import draft_constraints
 from selector.drift.drafting_refusals import (
     Refusals,
-    known,
     read_refusals,
     refused_architectures,
 )
@@ -32,6 +31,8 @@ from selector.drift.saying import (
     name_of,
     on_words,
     place_of,
+    refuser_name,
+    says,
     source_of,
     why_open,
 )
@@ -164,7 +165,7 @@ def _capability(subject: Subject, is_sparse: bool) -> tuple[_Stated, list[str]]:
         todos.append(subject.todo(NOT_DRAFTED, "capability", words))
     if works != accepted:
         away = [one for one in accepted if one not in works]
-        words = f"{refusals.by} raises {on_words(known(away))}, whatever it is given"
+        words = f"{refusals.by} raises {on_words(away)}, whatever it is given"
         todos.append(subject.todo(REFUSED_LATER, "capability", words))
     differs = truth != claim and attribute is not None
     by = refusals.by if works != accepted else source
@@ -297,7 +298,7 @@ def _todos(
         values = [*dict.fromkeys(one for values in lost.values() for one in values)]
         words = (
             f"the class claims {listed(values)}, and {refusals.by} raises "
-            f"{on_words(known(where))}; if the engine changes the value before, accept it and say "
+            f"{on_words(where)}; if the engine changes the value before, accept it and say "
             "so under `coerce`"
         )
         yield subject.todo(REFUSED_LATER, field.name, words)
@@ -310,7 +311,7 @@ def _unknown(
 ) -> Todo:
     what = f"{listed(values)} is" if field in subject.reading.vocabulary.values else "it is"
     why = why_open(attribute, where) or f"{source_of(attribute)} says no yes or no"
-    words = f"whether {what} accepted is not known {on_words(known(where))}: {why}"
+    words = f"whether {what} accepted is not known {on_words(where)}: {why}"
     return subject.todo(NOT_KNOWN, field, words)
 
 
@@ -334,7 +335,7 @@ def _constraints(subject: Subject, accepted: Sequence[str]) -> Iterator[Node]:
             words += "what it refuses of them; say what it refuses of all"
             todos.append(subject.todo(PROBED, name, words))
         if one.unknown:
-            where, why = on_words(known(one.unknown)), why_open(one.method, one.unknown)
+            where, why = on_words(one.unknown), why_open(one.method, one.unknown)
             words = f"some of what {source} refuses is not known {where}: {why}"
             todos.append(subject.todo(NOT_KNOWN, name, words))
         if one.left:
@@ -448,7 +449,7 @@ def _not_translated(subject: Subject) -> Iterator[Todo]:
     others: dict[str, list[str]] = {}
     for guard in impl.guards if impl is not None else ():
         if not any(one.name in vocabulary.arguments for one in guard.refuses):
-            owner = f"{name_of(guard.by)}.__init__ ({guard.at.file}"
+            owner = f"{refuser_name(guard)} ({guard.at.file}"
             others.setdefault(owner, []).append(str(guard.at.line))
     if others:
         places = [f"{owner}:{', '.join(lines)})" for owner, lines in others.items()]

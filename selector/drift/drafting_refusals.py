@@ -9,17 +9,15 @@ from selector.domains import Value
 from selector.drift.guards import CAPABILITY as ARCHITECTURES
 from selector.drift.reading import Attribute, Backend, Guard, Vocabulary
 from selector.drift.saying import (
-    FUTURE,
     answer_on,
-    name_of,
     on_words,
-    place_of,
+    refuser_of,
     takes,
     value_of,
     why_open,
 )
 
-__all__ = ["Refusals", "known", "read_refusals", "refused_architectures"]
+__all__ = ["Refusals", "read_refusals", "refused_architectures"]
 
 
 class Refusals(NamedTuple):
@@ -66,19 +64,15 @@ def refused_architectures(backend: Backend, capabilities: Sequence[str]) -> Refu
             for one in capabilities if refused.name == ARCHITECTURES else ():
                 if takes(answer_on(refused, one), one):
                     found.refused[one].add(one)
-                    found.guards[_place(guard)] = None
+                    found.guards[refuser_of(guard)] = None
     return found
-
-
-def _place(guard: Guard) -> str:
-    return f"{name_of(guard.by)}.__init__ ({place_of(guard.at)})"
 
 
 def _refuse(
     found: Refusals, guard: Guard, refused: Attribute, stands_for: Value | None, on: Sequence[str]
 ) -> None:
     """Adds what one test refuses."""
-    by = _place(guard)
+    by = refuser_of(guard)
     asked = [raw for raw in refused.asked if raw is not None]  # nothing is asked for
     values = [value_of(raw) if stands_for is None else stands_for for raw in asked]
     found.asked.update(dict.fromkeys(values))
@@ -94,9 +88,4 @@ def _refuse(
             open_.append(capability)
     if open_:
         why = why_open(refused, open_)
-        found.why.append(f"what {by} refuses {on_words(known(open_))} is not known: {why}")
-
-
-def known(capabilities: Sequence[str]) -> list[str]:
-    """Those that exist, to name them."""
-    return [one for one in capabilities if one != FUTURE] or [*capabilities]
+        found.why.append(f"what {by} refuses {on_words(open_)} is not known: {why}")

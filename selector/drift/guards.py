@@ -168,7 +168,10 @@ def _guard(asked: _Asked, number: int, event: Event) -> Guard | None:
         refuses.append(Attribute(CAPABILITY, "argument", body.label, at, where, {}, _all(asked)))
     exception, message = _exception(event.node)
     texts = tuple(dict.fromkeys(test_text(test, holds) for test, holds in tests))
-    return Guard(body.label, at, exception, message, texts, tuple(arguments), tuple(refuses))
+    return Guard(
+        body.label, at, exception, message, texts, tuple(arguments), tuple(refuses),
+        in_constructor=body.cls is not None,
+    )  # fmt: skip
 
 
 def _all(asked: _Asked) -> tuple[str, ...]:

@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from selector.drift.machines import Machines, machines_of, stated_at
-from selector.drift.reading import Answer, EngineReading, Operator
+from selector.drift.reading import EngineReading, Operator
 from selector.drift.rules import CLAIM, GONE, REFUSED, UNDECIDED, UNLISTED
-from selector.drift.saying import called, listed, name_of, on_words, place_of
+from selector.drift.saying import called, listed, name_of, on_words, place_of, why_answer
 from selector.fields import parse_capability
 from selector.manifest import Entry, Manifest
 from selector.values import Finding, Position, Severity
@@ -73,7 +73,7 @@ def _compare(
             yield from _listing(entry, operator, field, name)
     for name, answer in operator.features.items():
         if not answer.known and operator.features.keys() == {name}:
-            words = f"{entry.name}: {_source(operator)}: {_why(answer)}"
+            words = f"{entry.name}: {_source(operator)}: {why_answer(answer)}"
             yield UNDECIDED.finding(entry.position, words)
 
 
@@ -101,8 +101,9 @@ def _lists(
     unsure = [one for one, said in stated.items() if said is None]
     unsure += [one for one in stated if doubt is not None and one not in accepted]
     if unsure:
-        why = "lets it depend on what is not known here" if doubt is None else ""
-        words = f"{subject} {why}" if why else f"{_source(operator)}: {_why(doubt)}"
+        words = f"{subject} lets it depend on what is not known here"
+        if doubt is not None:
+            words = f"{_source(operator)}: {why_answer(doubt)}"
         head = f"{entry.name} capability {on_words(list(dict.fromkeys(unsure)))}"
         yield UNDECIDED.finding(at, f"{head}: {words}")
 
@@ -133,7 +134,7 @@ def _feature(
     answer, at = operator.features[name], stated_at(entry, field)
     source = f"{name} of {_source(operator)}"
     if not answer.known or answer.raises or None in said:
-        why = _why(answer) or "the manifest lets it depend on what is not known here"
+        why = why_answer(answer) or "the manifest lets it depend on what is not known here"
         yield UNDECIDED.finding(at, f"{entry.name} {field}: {source}: {why}")
     elif said and said != {answer.value}:
         verb = "refuses" if answer.value else "accepts"
@@ -146,7 +147,9 @@ def _listing(entry: Entry, operator: Operator, field: str, name: str) -> Iterato
     answer = operator.features[name]
     source = f"{name} of {_source(operator)}"
     if not answer.known or not isinstance(answer.value, list):
-        yield UNDECIDED.finding(entry.position, f"{entry.name} {field}: {source}: {_why(answer)}")
+        yield UNDECIDED.finding(
+            entry.position, f"{entry.name} {field}: {source}: {why_answer(answer)}"
+        )
         return
     missing = sorted(getattr(entry, field) - set(answer.value))
     if missing:
@@ -182,11 +185,3 @@ def _source(operator: Operator) -> str:
 
 def _them(some: Sequence[object]) -> str:
     return "them" if len(some) > 1 else "it"
-
-
-def _why(answer: Answer | None) -> str:
-    if answer is None or (answer.known and not answer.raises):
-        return ""
-    if answer.dynamic is None:
-        return f"raises {answer.raises}"
-    return f"{place_of(answer.dynamic.at)}: {answer.dynamic.expression} {answer.dynamic.why}"

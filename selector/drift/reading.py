@@ -67,12 +67,14 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Attribute(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A capability that a class states or inherits.
+    """A capability that a class states or inherits, or an argument that a guard refuses, or a list.
 
     Attributes:
-        name: of the attribute or method.
-        kind: ``attribute``, ``method`` or ``property``.
-        defined_in: the class of the hierarchy that defines it, dotted; empty: not known.
+        name: of the attribute, method, argument, list or flag.
+        kind: of a class: ``attribute``, ``method`` or ``property``; of a guard: ``argument``; of
+            an engine: ``list``, ``flag`` or ``choice``.
+        defined_in: the class of the hierarchy that defines it, or the function or module, dotted;
+            empty: not known.
         at: where that is.
         answer: what it says on all architectures alike; ``None``: see ``by_capability``.
         by_capability: what it says on each.
@@ -114,17 +116,18 @@ class Assigned(msgspec.Struct, frozen=True):
 
 
 class Guard(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A constructor refuses something.
+    """A constructor, or a function that runs before one, refuses something.
 
     Attributes:
-        by: the class whose constructor does it, dotted.
+        by: the class whose constructor does it, or the function, dotted.
         at: the ``raise``.
         exception: the class that is raised.
         message: the constant parts of its text.
         tests: the conditions around it, as written; all must hold.
-        arguments: the constructor's arguments that the tests read, also by way of ``self``.
-        refuses: argument → what it certainly refuses, of the values asked (a ``None`` in
-            ``by_capability`` never occurs; where not known, the answer is dynamic).
+        arguments: those of the first function that the tests read, also by way of ``self``.
+        refuses: for each argument that was asked, the values that are certainly refused; of
+            ``capability``, the architectures, whatever else is given.
+        in_constructor: whether a constructor does it.
     """
 
     by: str
@@ -134,6 +137,7 @@ class Guard(msgspec.Struct, frozen=True, omit_defaults=True):
     tests: tuple[str, ...]
     arguments: tuple[str, ...]
     refuses: tuple[Attribute, ...] = ()
+    in_constructor: bool = True
 
 
 class Need(msgspec.Struct, frozen=True):

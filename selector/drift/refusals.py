@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from selector.drift.guards import CAPABILITY as ARCHITECTURES
 from selector.drift.machines import Machine, Machines, Pair, machines_for, machines_of, stated_at
@@ -19,6 +19,7 @@ from selector.drift.saying import (
     name_of,
     on_words,
     place_of,
+    refuser_of,
     source_of,
     takes,
     value_of,
@@ -49,12 +50,9 @@ def compare_constructors(
         here = machines_for(pair.entry, machines)
         yield from _looser(pair, here)
         yield from _unread(pair, here)
-        for guard in pair.backend.impl.guards if pair.backend.impl is not None and here else ():
-            found = [*_guarded(pair, guard, here)]
-            open_ = [one for one in found if one.code == UNDECIDED.code]
-            yield from (one for one in found if one.code != UNDECIDED.code)
-            names = [*dict.fromkeys(one.partition(".")[0] for one in guard.arguments)]
-            yield from _together(pair, guard, names, open_) if len(names) > 1 else open_
+        impl = pair.backend.impl
+        for guard in impl.guards if impl is not None and here else ():
+            yield from _guarded(pair, guard, here)
 
 
 def _looser(pair: Pair, machines: Machines) -> Iterator[Finding]:
@@ -78,7 +76,7 @@ def _looser(pair: Pair, machines: Machines) -> Iterator[Finding]:
                 and _refuses(pair, field, value_of(raw), machines)
             ]
             if values:
-                text = f"{_constructor(guard)} takes {listed(values)}"
+                text = f"{refuser_of(guard)} takes {listed(values)}"
                 text += f" ({guard.tests[0]}), and {source_of(said)} refuses"
                 them = "them" if len(values) > 1 else "it"
                 at = stated_at(pair.entry, field)
@@ -117,9 +115,10 @@ def _lets_through(impl: ClassReading, argument: str, raw: Any, capability: str) 
 
 
 def _guarded(pair: Pair, guard: Guard, machines: Machines) -> Iterator[Finding]:
+    cases: list[_Case] = []
     for refused in guard.refuses:
         if refused.name in pair.vocabulary.arguments:
-            yield from _refused(pair, guard, refused, machines)
+            cases += _cases(pair, refused, machines)
         elif refused.name == ARCHITECTURES:
             certain = [c for c in machines if takes(answer_on(refused, c), c)]
             where = [c for c in certain if machines[c].runs(pair.entry)]
@@ -127,28 +126,27 @@ def _guarded(pair: Pair, guard: Guard, machines: Machines) -> Iterator[Finding]:
                 words = f"{pair.entry.name} capability: the manifest accepts {', '.join(where)}"
                 at = stated_at(pair.entry, "capability")
                 yield REFUSED.finding(at, f"{words}, and {_raises(guard)} there")
+    names = [*dict.fromkeys(one.partition(".")[0] for one in guard.arguments)]
+    open_ = [one for one in cases if one.state is _State.OPEN]
+    if open_ and len(names) > 1:
+        yield _together(pair, guard, names, open_[0])
+        cases = [one for one in cases if one not in open_]
+    yield from (_told(pair, guard, one) for one in cases)
 
 
-def _together(
-    pair: Pair, guard: Guard, names: list[str], found: list[Finding]
-) -> Iterator[Finding]:
+def _together(pair: Pair, guard: Guard, names: list[str], first: _Case) -> Finding:
     """One note for a guard of several arguments: asked one by one, each leaves it open."""
-    if found:
-        words = f"{pair.entry.name}: whether {_constructor(guard)} refuses what is accepted"
-        why = found[0].message.partition(" is not known: ")[2]
-        words += f" depends on {listed_and(names)} together, which are asked one by one: {why}"
-        yield UNDECIDED.finding(pair.entry.position, words)
-
-
-def _constructor(guard: Guard) -> str:
-    return f"{name_of(guard.by)}.__init__ ({place_of(guard.at)})"
+    words = f"{pair.entry.name}: whether {refuser_of(guard)} refuses what is accepted"
+    words += f" depends on {listed_and(names)} together, which are asked one by one"
+    return UNDECIDED.finding(pair.entry.position, f"{words}: {first.why}")
 
 
 def _raises(guard: Guard) -> str:
-    return f"{_constructor(guard)} raises {guard.exception} under {' and '.join(guard.tests)}"
+    return f"{refuser_of(guard)} raises {guard.exception} under {' and '.join(guard.tests)}"
 
 
-def _refused(pair: Pair, guard: Guard, refused: Attribute, machines: Machines) -> Iterator[Finding]:
+def _cases(pair: Pair, refused: Attribute, machines: Machines) -> Iterator[_Case]:
+    """What is to be told of the values of an argument, those that are alike in one."""
     field, stands_for = pair.vocabulary.arguments[refused.name]
     groups: defaultdict[tuple[_State, tuple[str, ...]], list[Any]] = defaultdict(list)
     for raw in refused.asked:
@@ -164,21 +162,22 @@ def _refused(pair: Pair, guard: Guard, refused: Attribute, machines: Machines) -
                 states[state].append(capability)
         for state, seen in states.items():
             groups[state, tuple(seen)].append(value)
-    at = stated_at(pair.entry, field)
-    source, raises = _constructor(guard), _raises(guard)
-    subject = f"{pair.entry.name} {field}"
     for (state, where), values in groups.items():
-        what = "it" if values == [True] else listed(values)
-        if state is _State.OPEN:
-            why = why_open(refused, where)
-            words = f"{subject}: whether {source} refuses {what} is not known: {why}"
-            yield UNDECIDED.finding(at, words)
-        elif state is _State.ACCEPTED:
-            words = f"{subject}: the manifest accepts {what}, and {raises} {on_words(where)}"
-            yield REFUSED.finding(at, words)
-        else:
-            words = f"{subject}: the class claims {what}, and {raises} {on_words(where)}"
-            yield REFUSED.finding(at, f"{words}; {state.value}", severity=Severity.NOTE)
+        why = why_open(refused, where) if state is _State.OPEN else ""
+        yield _Case(field, state, where, values, why)
+
+
+def _told(pair: Pair, guard: Guard, case: _Case) -> Finding:
+    at, subject = stated_at(pair.entry, case.field), f"{pair.entry.name} {case.field}"
+    what = "it" if case.values == [True] else listed(case.values)
+    raises = f"{_raises(guard)} {on_words(case.where)}"
+    if case.state is _State.OPEN:
+        words = f"whether {refuser_of(guard)} refuses {what} is not known: {case.why}"
+        return UNDECIDED.finding(at, f"{subject}: {words}")
+    if case.state is _State.ACCEPTED:
+        return REFUSED.finding(at, f"{subject}: the manifest accepts {what}, and {raises}")
+    words = f"the class claims {what}, and {raises}; {case.state.value}"
+    return REFUSED.finding(at, f"{subject}: {words}", severity=Severity.NOTE)
 
 
 class _State(Enum):
@@ -188,6 +187,16 @@ class _State(Enum):
     CHANGED = "the manifest says that it is changed before"
     REFUSED = "the manifest refuses it too"
     OPEN = "not known"
+
+
+class _Case(NamedTuple):
+    """What a guard makes of values of a field: what there is to tell, where, and why it is open."""
+
+    field: str
+    state: _State
+    where: tuple[str, ...]
+    values: list[Any]
+    why: str
 
 
 def _state(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from textwrap import shorten
 from typing import Any
@@ -11,10 +12,13 @@ from selector.domains import Value
 from selector.drift.reading import (
     Answer,
     Attribute,
+    Backend,
     ClassReading,
     Dynamic,
     EngineReading,
+    Guard,
     Method,
+    Vocabulary,
 )
 from selector.fields import UNSET
 from selector.values import Position
@@ -29,12 +33,20 @@ __all__ = [
     "method_fails",
     "name_of",
     "on_words",
+    "other_platform",
     "place_of",
+    "problem_of",
+    "refuser_name",
+    "refuser_of",
+    "says",
     "source_of",
     "supplier",
     "takes",
+    "takes_alone",
     "value_of",
+    "why_answer",
     "why_open",
+    "why_undecided",
     "why_words",
 ]
 
@@ -66,6 +78,23 @@ def feature_on(attribute: Attribute, capability: str) -> bool | None:
     if answer is None or not answer.known or answer.raises:
         return None
     return answer.value if isinstance(answer.value, bool) else None
+
+
+def says(attribute: Attribute | None, value: bool) -> bool:
+    """Whether an attribute is certainly this on every architecture."""
+    if attribute is None or not attribute.known:
+        return False
+    return all(answer.value is value for answer in attribute.answers().values())
+
+
+def takes_alone(
+    cls: ClassReading, words: Vocabulary, field: str, value: Any, capability: str
+) -> bool | None:
+    """Whether a class takes a value, whatever else is asked; it takes what it does not speak of."""
+    if (method := cls.attributes.get(words.values.get(field, ""))) is not None:
+        return takes(answer_on(method, capability), value)
+    feature = cls.attributes.get(words.features.get(field, ("", None))[0])
+    return True if feature is None or value is not True else feature_on(feature, capability)
 
 
 def supplier(cls: ClassReading, method: Attribute, by: Attribute | None) -> Attribute:
@@ -103,11 +132,24 @@ def why_open(attribute: Attribute, capabilities: Sequence[str]) -> str:
         answer = answer_on(attribute, capability)
         if answer is None:
             return "was not asked there"
-        if answer.raises:
-            return f"raises {answer.raises}"
-        if answer.dynamic is not None:
-            return why_words(answer.dynamic)
+        if why := why_answer(answer):
+            return why
     return ""
+
+
+def why_answer(answer: Answer) -> str:
+    """Why an answer says no value; empty where it says one."""
+    if answer.raises:
+        return f"raises {answer.raises}"
+    return why_words(answer.dynamic) if answer.dynamic is not None else ""
+
+
+def why_undecided(attribute: Attribute, capabilities: Sequence[str]) -> str:
+    """Why it is not known whether a manifest and the code say the same."""
+    return why_open(attribute, capabilities) or (
+        f"{source_of(attribute)} says it from the code alone, and the manifest lets it depend on "
+        "what is not known here"
+    )
 
 
 def why_words(found: Dynamic) -> str:
@@ -137,6 +179,29 @@ def source_of(attribute: Attribute) -> str:
     return f"{owner}.{attribute.name} ({place_of(attribute.at)})"
 
 
+def refuser_of(guard: Guard) -> str:
+    """The constructor or function that refuses, and where."""
+    return f"{refuser_name(guard)} ({place_of(guard.at)})"
+
+
+def refuser_name(guard: Guard) -> str:
+    """The constructor or function that refuses."""
+    return f"{name_of(guard.by)}.__init__" if guard.in_constructor else name_of(guard.by)
+
+
+def problem_of(backend: Backend) -> str:
+    """Why the class is missing; a problem of the whole source has no place."""
+    return backend.problem.removeprefix(":1: ")
+
+
+def other_platform(backend: Backend, platforms: Sequence[str]) -> str:
+    """The other platform that a backend, its module or an ancestor is named after."""
+    classes = backend.cls.mro if backend.cls is not None else ()
+    text = "_".join((backend.name, backend.registered, *classes)).lower()
+    named = (one for one in platforms if re.search(rf"(?:^|[._]){re.escape(one)}", text))
+    return next(named, "")
+
+
 def listed(values: Sequence[Any]) -> str:
     """Values in words; many are cut."""
     words = ", ".join(str(value) for value in values[:SHOWN])
@@ -145,6 +210,7 @@ def listed(values: Sequence[Any]) -> str:
 
 
 def on_words(capabilities: Sequence[str]) -> str:
-    """``on 8.0, 9.0``; on all of them: ``everywhere``."""
-    everywhere = len(capabilities) == len(CAPABILITIES) - 1
-    return "everywhere" if everywhere else f"on {', '.join(capabilities)}"
+    """``on 8.0, 9.0``; on all of them: ``everywhere``. One that no GPU has is not named."""
+    known = [one for one in capabilities if one != FUTURE] or [*capabilities]
+    everywhere = len(known) == len(CAPABILITIES) - 1
+    return "everywhere" if everywhere else f"on {', '.join(known)}"

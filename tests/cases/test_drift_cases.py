@@ -17,10 +17,11 @@ import pytest
 import yaml
 
 from selector.document import read_text
-from selector.drift.against import CAPABILITIES, compare
+from selector.drift.against import compare
 from selector.drift.engines.vllm import READER
 from selector.drift.modules import Modules
 from selector.drift.rules import RULES
+from selector.drift.saying import CAPABILITIES
 from selector.drift.sources import open_source
 from selector.lint import lint
 from selector.loading import loads

@@ -15,6 +15,7 @@ from cli.main import app
 from selector.drift.engines.sglang import READER
 from selector.drift.modules import Modules
 from selector.drift.reading import Backend, EngineReading, Guard
+from selector.drift.saying import refuser_name
 from selector.drift.sources import open_source
 
 from .conftest import write_package, write_wheel
@@ -292,6 +293,19 @@ def test_a_package_without_the_registry_is_a_finding(tmp_path: Path) -> None:
     reading = READER.read(Modules(open_source(place, "sglang")), CAPABILITIES)
     assert (reading.backends, reading.lists) == ((), ())
     assert {finding.code for finding in reading.findings} == {"DRF107"}
+
+
+def test_a_function_that_refuses_has_its_own_name_and_a_constructor_its_class(
+    read: Callable[..., EngineReading],
+) -> None:
+    impls = [one.impl for one in read().backends if one.impl is not None]
+    names = {refuser_name(guard): guard for impl in impls for guard in impl.guards}
+    made = {name for name in names if name.endswith(".__init__")}
+    assert "FlashBackend.__init__" in made
+    assert {
+        names[name].by.rpartition(".")[2] for name in names.keys() - made
+    } == names.keys() - made
+    assert {"create_flash_backend", "_check"} <= names.keys()
 
 
 MANIFEST = """
