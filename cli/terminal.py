@@ -50,7 +50,7 @@ def show_json(value: Any) -> None:
     try:  # five times as fast as an indent of json's own
         text = msgspec.json.format(json.dumps(value, ensure_ascii=plain), indent=2)
     except (msgspec.DecodeError, UnicodeEncodeError):  # half of a surrogate pair
-        text = json.dumps(value, indent=2, ensure_ascii=plain)
+        text = json.dumps(value, indent=2)
     sys.stdout.write(f"{text}\n")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from selector.drift.hierarchy import Member, find_member, is_enum, lacks, own_member
 from selector.drift.terms import (
+    AutoTerm,
     BoundMethod,
     ClassTerm,
     EnumMember,
@@ -19,6 +20,8 @@ from selector.drift.terms import (
     PropertyTerm,
     SuperTerm,
     Unknown,
+    defines,
+    same,
 )
 from selector.drift.world import Frame, World
 
@@ -65,6 +68,8 @@ def attribute(world: World, base: Any, name: str, node: ast.AST, frame: Frame) -
 
 def class_attribute(world: World, cls: ClassTerm, name: str, node: ast.AST, frame: Frame) -> Any:
     """A member of a class, bound to it as Python binds it."""
+    if name in ("__qualname__", "__module__", "__name__") and name in cls.scope.names:
+        return frame.unknown(node, "is what the class itself says")
     if name in ("__name__", "__qualname__"):
         text = cls.overrides.get(name, cls.name)
         return text.rpartition(".")[2] if name == "__name__" and isinstance(text, str) else text
@@ -144,6 +149,8 @@ def _module_attribute(
     path = f"{base.name}.{name}"
     if path in world.supposed:
         return world.supposed[path](world)
+    if name in frame.module.class_stores:
+        return frame.unknown(node, "is set or changed after it was defined")
     module = world.modules.get(base.name)
     if module is not None:
         value = world.global_name(module, name, place)
@@ -159,9 +166,9 @@ def _member_attribute(
     world: World, base: EnumMember, name: str, node: ast.AST, frame: Frame
 ) -> Any:
     if name in ("name", "_name_"):
-        return base.name
+        return frame.unknown(node, "is the name of another") if is_alias(world, base) else base.name
     if name in ("value", "_value_"):
-        made = {"__new__", "__init__"} & base.cls.scope.names.keys()
+        made = defines(base.cls, "__new__", "__init__", "_value_")
         return frame.unknown(node, "is made by the enumeration") if made else base.value
     member = find_member(world, base.cls, name)
     if member is not None and isinstance(member.value, FunctionTerm):
@@ -185,10 +192,30 @@ def enum_member(world: World, cls: ClassTerm, name: str) -> Any:
         return None
     if isinstance(value, External):
         value = Unknown(value.place, value.path, "is a value of another package")
-    return EnumMember(cls, name, value, _is_text(cls))
+    kind = _kind(cls)
+    if kind is not None and type(value) is not kind and not isinstance(value, Unknown):
+        value = Unknown(member.place, f"{cls.name}.{name}", f"is made a {kind.__name__}")
+    if "_ignore_" in cls.scope.names:
+        return Unknown(member.place, f"{cls.name}.{name}", "may be ignored")
+    return EnumMember(cls, name, value, kind is str)
 
 
-def _is_text(cls: ClassTerm) -> bool:
-    """Whether members are texts too: ``class X(str, Enum)`` or ``StrEnum``."""
-    paths = [one.path for one in cls.linear or () if isinstance(one, External)]
-    return "builtins.str" in paths or "enum.StrEnum" in paths
+def is_alias(world: World, member: EnumMember) -> bool:
+    """Whether a member may be another name of one that stands before it."""
+    for name in member.cls.scope.names:
+        if name == member.name:
+            return False
+        other = enum_member(world, member.cls, name)
+        if isinstance(other, EnumMember):
+            numbered = isinstance(other.value, AutoTerm) != isinstance(member.value, AutoTerm)
+            if numbered or same(other.value, member.value) is True:
+                return True
+    return False
+
+
+def _kind(cls: ClassTerm) -> type | None:
+    """What members are besides: texts of ``class X(str, Enum)`` or ``StrEnum``, or numbers."""
+    paths = {one.path for one in cls.linear or () if isinstance(one, External)}
+    if paths & {"builtins.str", "enum.StrEnum"}:
+        return str
+    return int if paths & {"builtins.int", "enum.IntEnum", "enum.IntFlag"} else None

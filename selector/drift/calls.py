@@ -7,11 +7,12 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from selector.drift.attributes import PlainMethod, attribute, enum_member
+from selector.drift.attributes import PlainMethod, attribute
 from selector.drift.comparing import SIZE
-from selector.drift.expressions import items_of, make_set
 from selector.drift.functions import run_function
-from selector.drift.hierarchy import find_member, is_enum, is_named_tuple, lacks, order
+from selector.drift.hierarchy import find_member, is_enum, lacks, order
+from selector.drift.items import items_of, make_set
+from selector.drift.objects import make_object
 from selector.drift.terms import (
     AutoTerm,
     BoundMethod,
@@ -20,9 +21,11 @@ from selector.drift.terms import (
     External,
     FunctionTerm,
     Instance,
+    Items,
     Place,
     SuperTerm,
     Unknown,
+    defines,
     same,
     truth,
 )
@@ -48,84 +51,10 @@ def call(world: World, function: Any, given: list[Any], named: dict[str, Any], a
     if isinstance(function, PlainMethod):
         return _call_plain(world, function, given, named, at)
     if isinstance(function, ClassTerm):
-        return _make(world, function, given, named, at)
+        return make_object(world, function, given, named, at)
     if isinstance(function, Unknown):
         return function.blank()
     return frame.unknown(node, "calls what cannot be read")
-
-
-def _make(world: World, cls: ClassTerm, given: list[Any], named: dict[str, Any], at: At) -> Any:
-    """An object: of an enumeration by value, of a named tuple or dataclass by its fields."""
-    frame, node = at
-    if is_enum(world, cls):
-        return _member_of_value(world, cls, given, named, at)
-    is_tuple = is_named_tuple(world, cls)
-    if not is_tuple and not _is_dataclass(cls):
-        return frame.unknown(node, f"makes a {cls.name}, which is not read")
-    for name in ("__new__", "__init__", "__post_init__"):
-        if find_member(world, cls, name) is not None:
-            return frame.unknown(node, f"makes a {cls.name}, whose {name} is not read")
-    fields = _fields(world, cls, is_tuple)
-    if fields is None or len(given) > len(fields) or not named.keys() <= fields.keys():
-        return frame.unknown(node, f"makes a {cls.name} from what cannot be read")
-    values = dict(zip(fields, given, strict=False))
-    if values.keys() & named.keys():
-        return frame.unknown(node, f"gives a field of {cls.name} twice")
-    values |= named
-    for name, default in fields.items():
-        if name not in values:
-            if default is _REQUIRED:
-                return frame.unknown(node, f"leaves out the field {name} of {cls.name}")
-            values[name] = world.evaluate(default, Frame(cls.module, cls.outer, cls))
-    return Instance(cls, {name: values[name] for name in fields}, is_tuple)
-
-
-_REQUIRED = object()
-
-
-def _is_dataclass(cls: ClassTerm) -> bool:
-    for decorator in cls.node.decorator_list:
-        inner = decorator.func if isinstance(decorator, ast.Call) else decorator
-        name = inner.attr if isinstance(inner, ast.Attribute) else getattr(inner, "id", "")
-        if name == "dataclass":
-            return True
-    return False
-
-
-def _fields(world: World, cls: ClassTerm, is_tuple: bool) -> dict[str, Any] | None:
-    """The fields of a dataclass or named tuple, in order, with their defaults."""
-    fields: dict[str, Any] = {}
-    chain = [one for one in order(world, cls) or () if isinstance(one, ClassTerm)]
-    if is_tuple and len(chain) > 1:
-        return None
-    for one in reversed(chain):
-        if one is not cls and not is_tuple and not _is_dataclass(one):
-            continue
-        for statement in one.node.body:
-            if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-                if "ClassVar" in ast.dump(statement.annotation):
-                    continue
-                value = statement.value
-                if isinstance(value, ast.Call):
-                    return None  # field(default_factory=…)
-                fields[statement.target.id] = _REQUIRED if value is None else value
-            elif isinstance(statement, (ast.If, ast.Try, ast.For, ast.While, ast.With)):
-                return None
-    return fields
-
-
-def _member_of_value(
-    world: World, cls: ClassTerm, given: list[Any], named: dict[str, Any], at: At
-) -> Any:
-    frame, node = at
-    if len(given) == 1 and not named and "_missing_" not in cls.scope.names:
-        if isinstance(given[0], EnumMember):
-            return given[0] if given[0].cls.path == cls.path else frame.unknown(node, "is none")
-        for name in cls.scope.names:
-            member = enum_member(world, cls, name)
-            if isinstance(member, EnumMember) and same(member.value, given[0]) is True:
-                return member
-    return frame.unknown(node, f"asks {cls.name} for what cannot be read")
 
 
 def _call_plain(
@@ -133,6 +62,10 @@ def _call_plain(
 ) -> Any:
     frame, node = at
     receiver, name = method.receiver, method.name
+    if name == "join":
+        given = [
+            items_of(world, one, node, frame) if isinstance(one, Items) else one for one in given
+        ]
     if isinstance(receiver, Instance):
         return receiver.supposed[name](world)
     texts = all(isinstance(part, (str, int)) or _is_texts(part) for part in given)
@@ -199,11 +132,11 @@ def _is_texts(value: Any) -> bool:
 def _call_dict(receiver: dict[Any, Any], name: str, given: list[Any], at: At) -> Any:
     frame, node = at
     if name == "keys" and not given:
-        return list(receiver)
+        return Items(list(receiver), once=False, holder=receiver)
     if name == "values" and not given:
-        return list(receiver.values())
+        return Items(list(receiver.values()), once=False, holder=receiver)
     if name == "items" and not given:
-        return list(receiver.items())
+        return Items(list(receiver.items()), once=False, holder=receiver)
     if name == "get" and 1 <= len(given) <= 2:
         answers = {same(key, given[0]): value for key, value in reversed(receiver.items())}
         if True in answers:
@@ -263,14 +196,18 @@ def _text_of(world: World, given: list[Any], named: dict[str, Any], at: At) -> A
 
 
 def _len(world: World, given: list[Any], named: dict[str, Any], at: At) -> Any:
-    if len(given) == 1 and isinstance(given[0], (str, list, tuple, dict, set, frozenset, range)):
-        return len(given[0])
+    one = given[0] if len(given) == 1 else None
+    if isinstance(one, Items) and not one.once:
+        return len(one.values)
+    if isinstance(one, (str, list, tuple, dict, set, frozenset, range)):
+        return len(one)
     return _first_unknown(given, at)
 
 
 def _extreme(pick: Callable[..., Any]) -> Callable[..., Any]:
     def choose(world: World, given: list[Any], named: dict[str, Any], at: At) -> Any:
-        values = items_of(world, given[0], at[1], at[0]) if len(given) == 1 else given
+        alone = len(given) == 1
+        values = items_of(world, given[0], at[1], at[0], ordered=False) if alone else given
         numbers = all(isinstance(value, (int, float)) for value in values)
         if values and (numbers or all(isinstance(value, str) for value in values)):
             return pick(values)
@@ -280,7 +217,8 @@ def _extreme(pick: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _sum(world: World, given: list[Any], named: dict[str, Any], at: At) -> Any:
-    values = items_of(world, given[0], at[1], at[0]) if len(given) == 1 else [None]
+    alone = len(given) == 1
+    values = items_of(world, given[0], at[1], at[0], ordered=False) if alone else [None]
     if all(isinstance(value, (int, float)) for value in values):
         return sum(values)
     return _first_unknown(values, at)
@@ -290,7 +228,7 @@ def _quantifier(stops: bool) -> Callable[..., Any]:
     def decide(world: World, given: list[Any], named: dict[str, Any], at: At) -> Any:
         if len(given) != 1:
             return _first_unknown(given, at)
-        values = items_of(world, given[0], at[1], at[0])
+        values = items_of(world, given[0], at[1], at[0], ordered=False)
         answers = [truth(value) for value in values]
         if stops in answers:
             return stops
@@ -300,9 +238,12 @@ def _quantifier(stops: bool) -> Callable[..., Any]:
 
 
 def _collection(kind: type[Any]) -> Callable[..., Any]:
+    ordered = kind in (list, tuple)
+
     def make(world: World, given: list[Any], named: dict[str, Any], at: At) -> Any:
-        values = items_of(world, given[0], at[1], at[0]) if given else []
-        made = make_set(values, at[1], at[0]) if kind is set else kind(values)
+        values = items_of(world, given[0], at[1], at[0], ordered=ordered) if given else []
+        made = kind(values) if ordered else make_set(values, at[1], at[0])
+        made = frozenset(made) if kind is frozenset and isinstance(made, set) else made
         at[0].owned[id(made)] = made
         return made
 
@@ -328,16 +269,17 @@ def _enumerate(world: World, given: list[Any], named: dict[str, Any], at: At) ->
     start = given[1] if len(given) == 2 else named.get("start", 0)
     if not isinstance(start, int):
         return _first_unknown([start], at)
-    return [tuple(pair) for pair in enumerate(items_of(world, given[0], at[1], at[0]), start)]
+    items = items_of(world, given[0], at[1], at[0])
+    return Items([tuple(pair) for pair in enumerate(items, start)], once=True)
 
 
 def _zip(world: World, given: list[Any], named: dict[str, Any], at: At) -> Any:
     rows = [items_of(world, value, at[1], at[0]) for value in given]
-    return [tuple(row) for row in zip(*rows, strict=False)]
+    return Items([tuple(row) for row in zip(*rows, strict=False)], once=True)
 
 
 def _sorted(world: World, given: list[Any], named: dict[str, Any], at: At) -> Any:
-    values = items_of(world, given[0], at[1], at[0])
+    values = items_of(world, given[0], at[1], at[0], ordered=False)
     numbers = all(isinstance(value, (int, float)) for value in values)
     if numbers or all(isinstance(value, str) for value in values):
         reverse = truth(named.get("reverse", False))
@@ -380,7 +322,7 @@ def _is_one(world: World, value: Any, kind: Any) -> bool | None:
         return None
     if isinstance(kind, ClassTerm):
         if isinstance(value, plain):
-            return False
+            return None if truth(kind) is None else False
         cls = value.cls if isinstance(value, (Instance, EnumMember)) else None
         return None if cls is None else _descends(world, cls, kind)
     return None
@@ -392,6 +334,8 @@ def _descends(world: World, cls: ClassTerm, kind: ClassTerm) -> bool | None:
         return None
     if any(one is kind for one in linear):
         return True
+    if truth(kind) is None or defines(kind, "__subclasshook__"):
+        return None
     return None if any(isinstance(one, Unknown) for one in linear) else False
 
 
@@ -466,7 +410,7 @@ _BUILTINS: dict[str, Callable[..., Any]] = {
     "builtins.dict": _dict,
     "builtins.enumerate": _enumerate,
     "builtins.float": _number(float),
-    "builtins.frozenset": _collection(set),
+    "builtins.frozenset": _collection(frozenset),
     "builtins.getattr": _getattr,
     "builtins.hasattr": _hasattr,
     "builtins.int": _number(int),

@@ -13,10 +13,11 @@ from typing import Any
 
 import msgspec
 
+from selector.drift.env import Env
 from selector.drift.evaluating import ask
 from selector.drift.hierarchy import order
 from selector.drift.modules import MUTATORS, Module
-from selector.drift.terms import ClassTerm, Env, Given, Instance, Place, RaisedError
+from selector.drift.terms import ClassTerm, Given, Instance, Place, RaisedError
 from selector.drift.world import Frame, World
 
 __all__ = ["Body", "Function", "Reads", "Run", "Tests", "paths_of", "reads_of", "run_chain"]

@@ -13,6 +13,7 @@ from selector.drift.terms import (
     EnumMember,
     FunctionTerm,
     Instance,
+    Items,
     Unknown,
     same,
     truth,
@@ -122,9 +123,14 @@ def contains(world: World, holder: Any, value: Any, node: ast.AST, frame: Frame)
         if value is None or isinstance(value, (bool, int, float, list, tuple)):
             raise frame.fails(node, TypeError("is no text"))
         return value in holder if isinstance(value, str) else None
-    if not isinstance(holder, (list, tuple, set, frozenset, dict, range)):
+    if isinstance(holder, Items):
+        if holder.once and holder.used:
+            return None
+        holder.used = True
+        holder = holder.values
+    if not isinstance(holder, (list, tuple, set, frozenset, dict, range)) or len(holder) > SIZE:
         return None
-    answers = [equal(world, value, item, (frame, node)) for item in list(holder)[:SIZE]]
+    answers = [equal(world, value, item, (frame, node)) for item in holder]
     if True in answers:
         return True
     return None if None in answers else False

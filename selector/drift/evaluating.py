@@ -12,6 +12,7 @@ import msgspec
 
 from selector.drift.attributes import class_attribute
 from selector.drift.calls import call
+from selector.drift.env import Env
 from selector.drift.expressions import evaluate
 from selector.drift.hierarchy import Member, find_member, members_of, order
 from selector.drift.modules import Module, Modules, Scope
@@ -21,10 +22,10 @@ from selector.drift.terms import (
     BoundMethod,
     ClassTerm,
     EnumMember,
-    Env,
     External,
     FunctionTerm,
     Instance,
+    Items,
     Place,
     RaisedError,
     Unknown,
@@ -134,12 +135,17 @@ def plain(value: Any) -> Any:
     """A value as JSON; an :class:`Unknown` where it is none."""
     if isinstance(value, float) and not math.isfinite(value):
         return Unknown(Place("", 1, 1), str(value), "is no number that can be written")
+    if isinstance(value, str) and not value.isprintable() and _is_half(value):
+        return Unknown(Place("", 1, 1), ascii(value)[:80], "is no text that can be written")
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, (list, tuple, range)):
         return _plain_list(list(value))
     if isinstance(value, (set, frozenset)):
         return _plain_list(sorted(value, key=repr))
+    if isinstance(value, Items) and not (value.once or value.holder):
+        made = _plain_list(list(value.values))  # a set
+        return sorted(made, key=repr) if isinstance(made, list) else made
     if isinstance(value, dict):
         parts = {_key(key): plain(part) for key, part in value.items()}
         doubt = next((part for part in parts.values() if isinstance(part, Unknown)), None)
@@ -161,6 +167,11 @@ def plain(value: Any) -> Any:
         return Unknown(value.place, value.path, "is a value of another package")
     place = value.place if isinstance(value, FunctionTerm) else Place("", 1, 1)
     return Unknown(place, "…", "is no plain value")
+
+
+def _is_half(text: str) -> bool:
+    """Whether a text holds half of a surrogate pair."""
+    return any("\ud800" <= one <= "\udfff" for one in text)
 
 
 def _key(value: Any) -> str:

@@ -7,14 +7,17 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from selector.drift.attributes import attribute
+from selector.drift.attributes import PlainMethod, attribute
 from selector.drift.comparing import SIZE, compare, is_plain
+from selector.drift.env import UNBOUND, Env
+from selector.drift.items import has_order, items_of, make_set, put
+from selector.drift.modules import MUTATORS
 from selector.drift.terms import (
+    ClassTerm,
     EnumMember,
-    Env,
     External,
-    FunctionTerm,
     Instance,
+    Items,
     Place,
     RaisedError,
     SuperTerm,
@@ -22,7 +25,7 @@ from selector.drift.terms import (
     same,
     truth,
 )
-from selector.drift.world import ANY, UNBOUND, Frame, GaveUpError, World
+from selector.drift.world import ANY, Frame, GaveUpError, World
 
 __all__ = ["evaluate"]
 
@@ -43,57 +46,62 @@ def _constant(world: World, node: ast.Constant, frame: Frame) -> Any:
 
 
 def _name(world: World, node: ast.Name, frame: Frame) -> Any:
-    if frame.body is not None:
-        member = frame.body.scope.names.get(node.id)
-        if member:
-            found = world.remember(
-                ("body", id(frame.body), node.id),
-                lambda: world.bound(frame.body.scope, node.id, frame, frame.body),  # type: ignore[union-attr]
-                lambda: frame.unknown(node, "is defined by itself"),
-            )
-            if found is not UNBOUND:
-                return found
+    body = frame.body
+    if body is not None and _is_bound_before(body, node, frame):
+        found = world.remember(
+            ("body", id(body), node.id),
+            lambda: world.bound(body.scope, node.id, frame, body),
+            lambda: frame.unknown(node, "is defined by itself"),
+        )
+        if found is not UNBOUND:
+            return found
     if frame.env is not None:
         bound, value = frame.env.find(node.id)
+        if value is UNBOUND:
+            raise GaveUpError(frame.unknown(node, "may not be bound yet"))
         if bound:
             return value
-    return world.global_name(frame.module, node.id, Place.of(frame.module, node))
+    value = world.global_name(frame.module, node.id, Place.of(frame.module, node))
+    if isinstance(value, Unknown):
+        frame.may_raise |= ANY  # the name may not be there
+    return value
+
+
+def _is_bound_before(body: ClassTerm, node: ast.Name, frame: Frame) -> bool:
+    """Whether a class body binds a name before it reads it; gives up where it may."""
+    at = (node.lineno, node.col_offset)
+    later = False
+    for binding in body.scope.names.get(node.id, ()):
+        end = (binding.node.end_lineno or 0, binding.node.end_col_offset or 0)
+        if end <= at:
+            return True
+        later = later or bool(binding.guards)
+    if later:
+        raise GaveUpError(frame.unknown(node, "may be bound by then"))
+    return False
 
 
 def _attribute(world: World, node: ast.Attribute, frame: Frame) -> Any:
     base = world.evaluate(node.value, frame)
+    if node.attr.startswith("__") and not node.attr.endswith("__"):
+        raise GaveUpError(frame.unknown(node, "is a private name, which is not read"))
     value = attribute(world, base, node.attr, node, frame)
     if isinstance(value, Unknown):
         frame.may_raise |= ANY
     return value
 
 
-def _elements(world: World, nodes: list[ast.expr], frame: Frame) -> list[Any]:
+def _elements(
+    world: World, nodes: list[ast.expr], frame: Frame, *, ordered: bool = True
+) -> list[Any]:
     values: list[Any] = []
     for node in nodes:
         if isinstance(node, ast.Starred):
             inner = world.evaluate(node.value, frame)
-            values += items_of(world, inner, node, frame)
+            values += items_of(world, inner, node, frame, ordered=ordered)
         else:
             values.append(world.evaluate(node, frame))
     return values
-
-
-def items_of(world: World, value: Any, node: ast.AST, frame: Frame) -> list[Any]:
-    """The items of something that can be gone through; gives up where they are not known."""
-    if isinstance(value, (list, tuple, range)):
-        return list(value)
-    if isinstance(value, (set, frozenset)):
-        return sorted(value, key=repr)
-    if isinstance(value, (dict, str)):
-        return list(value)
-    if isinstance(value, Instance) and value.is_tuple:
-        return list(value.fields.values())
-    if isinstance(value, Unknown):
-        raise GaveUpError(value)
-    if isinstance(value, (bool, int, float, type(None), EnumMember)):
-        raise frame.fails(node, TypeError("is not iterable"))
-    raise GaveUpError(frame.unknown(node, "goes through something whose items are not read"))
 
 
 def _own(frame: Frame, value: Any) -> Any:
@@ -111,22 +119,8 @@ def _tuple(world: World, node: ast.Tuple, frame: Frame) -> Any:
 
 
 def _set(world: World, node: ast.Set, frame: Frame) -> Any:
-    return _own(frame, make_set(_elements(world, node.elts, frame), node, frame))
-
-
-def make_set(values: list[Any], node: ast.AST, frame: Frame) -> Any:
-    """A set; gives up where it is not known which elements are equal."""
-    plain = (bool, int, float, str, type(None), tuple)
-    if all(isinstance(value, plain) and is_plain(value) for value in values):
-        return set(values)
-    kept: list[Any] = []
-    for value in values:
-        answers = [same(value, other) for other in kept]
-        if None in answers:
-            raise GaveUpError(frame.unknown(node, "holds elements that are not known"))
-        if True not in answers:
-            kept.append(value)
-    return tuple(kept)  # only asked what is in it
+    elements = _elements(world, node.elts, frame, ordered=False)
+    return _own(frame, make_set(elements, node, frame))
 
 
 def _dict(world: World, node: ast.Dict, frame: Frame) -> Any:
@@ -141,7 +135,7 @@ def _dict(world: World, node: ast.Dict, frame: Frame) -> Any:
         known = world.evaluate(key, frame)
         if not is_plain(known) and not isinstance(known, EnumMember):
             raise GaveUpError(frame.unknown(key, "is a key that cannot be read"))
-        made[known] = item
+        put(made, known, item, node, frame)
     return _own(frame, made)
 
 
@@ -321,29 +315,28 @@ def _joined(world: World, node: ast.JoinedStr, frame: Frame) -> Any:
 
 def _named(world: World, node: ast.NamedExpr, frame: Frame) -> Any:
     value = world.evaluate(node.value, frame)
-    if frame.env is None:
+    env = frame.around or frame.env
+    if env is None or frame.body is not None:
         return frame.unknown(node, "binds a name outside a function")
-    if frame.maybe:
-        frame.env.names[node.target.id] = frame.unknown(node, "may not be bound")
-    else:
-        frame.env.names[node.target.id] = value
+    env.names[node.target.id] = frame.unknown(node, "may not be bound") if frame.maybe else value
     return value
 
 
 def _lambda(world: World, node: ast.Lambda, frame: Frame) -> Any:
-    if frame.env is not None:
-        frame.env.captured = True
-    return FunctionTerm(node, frame.module, None, frame.env)
+    return world.closure(node, frame, None)
 
 
 def _comprehension(
     world: World, node: ast.ListComp | ast.SetComp | ast.GeneratorExp, frame: Frame
 ) -> Any:
-    inner = Frame(frame.module, Env({}, frame.env), frame.body, frame.owner, frame.receiver)
-    inner.maybe = frame.maybe
+    inner = Frame(frame.module, Env({}, frame.env), None, frame.owner, frame.receiver)
+    inner.maybe, inner.around = frame.maybe, frame.around or frame.env
     values: list[Any] = []
+    loose = isinstance(node, (ast.SetComp, ast.GeneratorExp))
+    ordered = True
 
     def walk(level: int) -> None:
+        nonlocal ordered
         if level == len(node.generators):
             values.append(world.evaluate(node.elt, inner))
             return
@@ -351,16 +344,30 @@ def _comprehension(
         if part.is_async:
             raise GaveUpError(frame.unknown(node, "is not read"))
         source = world.evaluate(part.iter, frame if level == 0 else inner)
-        for item in items_of(world, source, part.iter, frame)[:SIZE]:
+        ordered = ordered and has_order(source)
+        for item in items_of(world, source, part.iter, frame, ordered=not loose):
             bind_target(world, part.target, item, inner)
             if _passes(world, part.ifs, inner):
                 walk(level + 1)
 
-    walk(0)
+    try:
+        walk(0)
+    except RaisedError as error:
+        if isinstance(node, ast.GeneratorExp):  # who goes through it may stop before
+            raise GaveUpError(frame.unknown(node, f"may raise {error.name}")) from None
+        raise
     frame.may_raise |= inner.may_raise
+    if isinstance(node, ast.GeneratorExp):
+        if world.modules.look("binds", node, lambda: _binds(node)):
+            raise GaveUpError(frame.unknown(node, "may stop before it binds a name"))
+        return Items(values, once=True, ordered=ordered)
     if isinstance(node, ast.SetComp):
         return _own(frame, make_set(values, node, frame))
     return _own(frame, values)
+
+
+def _binds(node: ast.AST) -> bool:
+    return any(isinstance(one, ast.NamedExpr) for one in ast.walk(node))
 
 
 def _passes(world: World, tests: list[ast.expr], frame: Frame) -> bool:
@@ -382,7 +389,7 @@ def _dict_comprehension(world: World, node: ast.DictComp, frame: Frame) -> Any:
     for key, value in _comprehension(world, listed, frame):
         if not is_plain(key) and not isinstance(key, EnumMember):
             raise GaveUpError(frame.unknown(node, "has a key that cannot be read"))
-        made[key] = value
+        put(made, key, value, node, frame)
     return _own(frame, made)
 
 
@@ -422,11 +429,22 @@ def _call(world: World, node: ast.Call, frame: Frame) -> Any:
     value = world.call(function, given, named, (frame, node))
     if isinstance(value, Unknown):
         frame.may_raise |= ANY
+        if _changes(function, node):
+            world.cut = frame.unknown(node, "changes a collection in a way that is not read")
+            raise GaveUpError(world.cut)
         if not _is_harmless(function) and any(
             id(one) in frame.owned for one in (*given, *named.values())
         ):
             raise GaveUpError(frame.unknown(node, "is handed a collection that it may change"))
     return value
+
+
+def _changes(function: Any, node: ast.Call) -> bool:
+    """Whether a call changes a collection of which more than one name may be known."""
+    if isinstance(function, PlainMethod):
+        kinds = (list, dict, set)
+        return function.name in MUTATORS and isinstance(function.receiver, kinds)
+    return False
 
 
 def _is_harmless(function: Any) -> bool:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
 
+from selector.drift.env import UNBOUND, Env
+from selector.drift.modules import read_scope
 from selector.drift.statements import At, End, follow
 from selector.drift.terms import (
     ClassTerm,
     EnumMember,
-    Env,
     External,
     FunctionTerm,
     Instance,
@@ -117,7 +119,7 @@ def _follow(
         names = _bind_arguments(world, function, given, named, at)
         if function.owner is not None and function.kind != "static" and given:
             frame.receiver = given[0]
-        frame.env = env = Env(names, function.outer)
+        frame.env = env = Env(names, function.outer, _own_names(world, function))
         around = f"{function.owner.name}." if function.owner is not None else ""
         frame.within = f"{around}{function.name}.<locals>"
         if isinstance(function.node, ast.Lambda):
@@ -130,6 +132,17 @@ def _follow(
     finally:
         if env is not None:
             env.done = True
+
+
+def _own_names(world: World, function: FunctionTerm) -> Collection[str]:
+    """The names that are local to a function, wherever it binds them."""
+    node = function.node
+    if isinstance(node, ast.Lambda):
+        return ()
+    found: Collection[str] = world.modules.look(
+        "own", node, lambda: frozenset(read_scope(node.body).names)
+    )
+    return found
 
 
 def _refused(world: World, function: FunctionTerm) -> Unknown | None:
@@ -167,7 +180,8 @@ def _bind_arguments(
     alone = zip(takes.kwonlyargs, takes.kw_defaults, strict=True)
     for one, default in (*defaults, *alone):
         if one.arg not in names and default is not None:
-            names[one.arg] = world.evaluate(default, frame)
+            made = function.defaults.get(id(default), UNBOUND)
+            names[one.arg] = world.evaluate(default, frame) if made is UNBOUND else made
     for one in (*positional, *takes.kwonlyargs):
         if one.arg not in names:
             raise GaveUpError(at[0].unknown(at[1], f"does not give {function.name} {one.arg}"))

@@ -13,9 +13,10 @@ from typing import Any
 import msgspec
 
 from selector.drift.chains import Body, Run, Tests, paths_of, reads_of, run_chain
+from selector.drift.env import Env
 from selector.drift.evaluating import Probe, Worlds, ask, dynamic, position
 from selector.drift.reading import Answer, Attribute, Guard
-from selector.drift.terms import Env, Place, Unknown, truth
+from selector.drift.terms import Place, Unknown, truth
 from selector.drift.world import Frame, World
 
 __all__ = ["CAPABILITY", "Event", "events", "read_guards", "test_text"]

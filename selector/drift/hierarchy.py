@@ -9,8 +9,9 @@ from typing import Any
 
 import msgspec
 
+from selector.drift.env import UNBOUND
 from selector.drift.terms import ClassTerm, External, Place, RaisedError, Unknown
-from selector.drift.world import UNBOUND, Frame, GaveUpError, World
+from selector.drift.world import Frame, GaveUpError, World
 from selector.values import Finding, Severity
 
 __all__ = [
@@ -98,7 +99,7 @@ def order(world: World, cls: ClassTerm) -> Sequence[Ancestor] | None:
 def ancestors(world: World, cls: ClassTerm) -> Sequence[Ancestor]:
     """The direct bases of a class."""
     if cls.bases is None:
-        frame = Frame(cls.module, cls.outer)
+        frame = Frame(cls.module, cls.then)
         cls.bases = tuple(_read_bases(world, cls, frame))
     return cls.bases
 
@@ -122,6 +123,9 @@ def _read_bases(world: World, cls: ClassTerm, frame: Frame) -> list[Ancestor]:
             continue  # a later base brings it
         if not isinstance(value, (ClassTerm, External, Unknown)):
             value = frame.unknown(node, "is no class")
+        made = isinstance(value, ClassTerm) and "__class_getitem__" in value.scope.names
+        if made and inner is not node:
+            value = frame.unknown(node, "is made by the class's __class_getitem__")
         found.append(value)
     if any(type(part).__name__ == "TypeVar" for part in getattr(cls.node, "type_params", ())):
         found.append(External("typing.Generic", cls.place))
@@ -231,7 +235,7 @@ def own_member(world: World, cls: ClassTerm, name: str) -> Member | None:
     if not bindings:
         return None
     place = Place.of(cls.module, bindings[-1].node)
-    frame = Frame(cls.module, cls.outer, cls)
+    frame = Frame(cls.module, cls.then, cls)
 
     def read() -> Any:
         try:
@@ -261,33 +265,34 @@ def _disturbed(
             return Unknown(place, name, "is set or changed after the class was defined")
         if ancestor is not cls and "__init_subclass__" in ancestor.scope.names:
             return Unknown(ancestor.place, name, f"may be set by {ancestor.name}.__init_subclass__")
-        if (why := _metaclass_problem(world, ancestor)) is not None:
+        if (why := _metaclass_problem(world, ancestor, name)) is not None:
             return Unknown(ancestor.place, name, why)
     return None
 
 
-def _metaclass_problem(world: World, cls: ClassTerm) -> str | None:
+def _metaclass_problem(world: World, cls: ClassTerm, name: str) -> str | None:
     for keyword in cls.node.keywords:
         if keyword.arg == "metaclass":
             try:
-                value = world.evaluate(keyword.value, Frame(cls.module, cls.outer))
+                value = world.evaluate(keyword.value, Frame(cls.module, cls.then))
             except (GaveUpError, RaisedError):
                 value = None
-            if not _is_quiet_metaclass(world, value, 0):
+            if not _is_quiet_metaclass(world, value, name, 0):
                 return f"the metaclass of {cls.name} may change what it has"
         elif keyword.arg is None:
             return f"the keywords of {cls.name} are not read"
     return None
 
 
-def _is_quiet_metaclass(world: World, value: Any, depth: int) -> bool:
+def _is_quiet_metaclass(world: World, value: Any, name: str, depth: int) -> bool:
     if isinstance(value, External):
         return value.path in _META_QUIET
     if not isinstance(value, ClassTerm) or depth > 10:
         return False
-    if value.scope.tricks or _META_LOUD & value.scope.names.keys():
+    if value.scope.tricks or (_META_LOUD | {name}) & value.scope.names.keys():
         return False
-    return all(_is_quiet_metaclass(world, base, depth + 1) for base in ancestors(world, value))
+    bases = ancestors(world, value)
+    return all(_is_quiet_metaclass(world, base, name, depth + 1) for base in bases)
 
 
 _BARE = frozenset({"abc.ABC", "builtins.object", "typing.Generic", "typing.Protocol"})

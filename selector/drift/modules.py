@@ -23,6 +23,7 @@ __all__ = [
     "Module",
     "Modules",
     "Scope",
+    "exports",
     "read_changes",
     "read_scope",
 ]
@@ -318,7 +319,20 @@ def read_changes(tree: ast.Module) -> tuple[dict[str, int], dict[str, int]]:
     stores: dict[str, int] = {}
     for node in stores_and_calls:
         _note(node, classes, changed, stores)
+    for statement in tree.body:
+        _note_other_names(statement, changed)
     return changed, stores
+
+
+def _note_other_names(statement: ast.stmt, changed: dict[str, int]) -> None:
+    """Globals that have another name, or that are handed to a function when the module is read."""
+    match statement:
+        case ast.Assign(targets=[ast.Name(id=other)], value=ast.Name(id=name)) if other in changed:
+            changed.setdefault(name, changed[other])
+        case ast.Expr(value=ast.Call(func=ast.Name(), args=args)):
+            for one in args:
+                if isinstance(one, ast.Name):
+                    changed.setdefault(one.id, statement.lineno)
 
 
 def _note(
@@ -329,33 +343,35 @@ def _note(
         case ast.Global():
             changed.update(dict.fromkeys(node.names, node.lineno))
         case ast.Call(func=ast.Attribute(attr=method, value=base)) if method in MUTATORS:
-            _note_change(base, node.lineno, changed, stores, classes)
+            _note_change(base, node.lineno, changed, stores)
         case ast.Subscript(value=base):
-            _note_change(base, node.lineno, changed, stores, classes)
-        case ast.AugAssign(target=ast.Attribute(value=base, attr=name)):
-            if _is_class(base, classes | {"self"}):  # a list of the class is changed in place
-                stores.setdefault(name, node.lineno)
+            _note_change(base, node.lineno, changed, stores)
+        case ast.AugAssign(target=ast.Attribute(attr=name)):
+            stores.setdefault(name, node.lineno)  # a list of the class is changed in place
         case ast.Attribute(value=base, attr=name):
-            if _is_class(base, classes):
+            if _may_be_class(base):
                 stores.setdefault(name, node.lineno)
         case ast.Call(func=ast.Name(id="setattr" | "delattr"), args=[base, name, *_]):
-            if _is_class(base, classes):
-                known = name.value if isinstance(name, ast.Constant) else "*"
-                stores.setdefault(str(known), node.lineno)
+            if isinstance(name, ast.Constant):
+                if _may_be_class(base):
+                    stores.setdefault(str(name.value), node.lineno)
+            elif _is_class(base, classes):
+                stores.setdefault("*", node.lineno)
 
 
 def _note_change(
-    base: ast.expr,
-    line: int,
-    changed: dict[str, int],
-    stores: dict[str, int],
-    classes: frozenset[str],
+    base: ast.expr, line: int, changed: dict[str, int], stores: dict[str, int]
 ) -> None:
     """A list or mapping is changed in place: a global's, or that of an attribute."""
     if isinstance(base, ast.Name):
         changed.setdefault(base.id, line)
-    elif isinstance(base, ast.Attribute) and _is_class(base.value, classes | {"self"}):
+    elif isinstance(base, ast.Attribute):
         stores.setdefault(base.attr, line)
+
+
+def _may_be_class(base: ast.expr) -> bool:
+    """Whether what is set on it may be set on a class: on anything but an object's ``self``."""
+    return not (isinstance(base, ast.Name) and base.id == "self")
 
 
 def _is_class(base: ast.expr, classes: frozenset[str]) -> bool:
@@ -369,3 +385,18 @@ def _is_class(base: ast.expr, classes: frozenset[str]) -> bool:
         case ast.Call(func=ast.Name(id="type")):
             return True
     return False
+
+
+def exports(module: Module, name: str) -> bool | None:
+    """Whether ``from module import *`` gives a name; ``None``: not known."""
+    listed = module.scope.names.get("__all__")
+    here = name in module.scope.names or bool(module.scope.stars)
+    if listed is None:
+        return here and not name.startswith("_")
+    values = [getattr(binding.node, "value", None) for binding in listed]
+    for value in values:
+        for node in ast.walk(value) if isinstance(value, ast.expr) else ():
+            if isinstance(node, ast.Constant) and node.value == name:
+                return True
+    plain = len(values) == 1 and isinstance(values[0], (ast.List, ast.Tuple))
+    return False if not here or (plain and "__all__" not in module.changed) else None

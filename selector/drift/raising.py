@@ -9,13 +9,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 
+from selector.drift.env import Env
 from selector.drift.evaluating import ask
 from selector.drift.statements import follow
 from selector.drift.terms import (
     BoundMethod,
     ClassTerm,
     EnumMember,
-    Env,
     External,
     FunctionTerm,
     Place,

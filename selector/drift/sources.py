@@ -6,6 +6,7 @@ refused is a finding, and the rest is still read.
 
 from __future__ import annotations
 
+import lzma
 import os
 import re
 import zipfile
@@ -296,11 +297,18 @@ class WheelSource(_Bounded):
         try:
             with self._zip.open(entry) as stream:
                 return stream.read(FILE_BYTES + 1)
-        except (zipfile.BadZipFile, zlib.error, OSError, EOFError, NotImplementedError) as error:
-            self._refuse(name, "DRF101", f"cannot be read from the wheel: {error}")
-        except RuntimeError as error:  # an encrypted entry
-            self._refuse(name, "DRF101", f"cannot be read from the wheel: {error}")
+        except _BROKEN as error:
+            why = str(error) or type(error).__name__
+            self._refuse(name, "DRF101", f"cannot be read from the wheel: {why}")
         return None
+
+
+_BROKEN = (
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError, EOFError, ValueError),
+    *(NotImplementedError, RuntimeError, MemoryError),
+)
+"""What a damaged entry raises; an encrypted one is a ``RuntimeError``, and one that asks for
+gigabytes to be decompressed with a ``MemoryError``."""
 
 
 def _name_problem(entry: zipfile.ZipInfo) -> str:

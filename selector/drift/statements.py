@@ -13,11 +13,16 @@ from typing import Any
 
 import msgspec
 
-from selector.drift.expressions import binary, bind_target, items_of
+from selector.drift.attributes import PlainMethod
+from selector.drift.env import Env
+from selector.drift.expressions import binary, bind_target
+from selector.drift.items import items_of
 from selector.drift.terms import (
+    BoundMethod,
     ClassTerm,
-    Env,
     External,
+    Instance,
+    Items,
     Place,
     RaisedError,
     Unknown,
@@ -124,8 +129,13 @@ def _if(world: World, node: ast.If, frame: Frame, env: Env) -> list[End]:
     return [*follow(world, node.body, env, frame), *follow(world, node.orelse, other, frame)]
 
 
+_GONE_THROUGH = "for"
+"""The local name, which no code can have, of the collections that loops go through."""
+
+
 def _for(world: World, node: ast.For, frame: Frame, env: Env) -> list[End]:
-    items = items_of(world, world.evaluate(node.iter, frame), node.iter, frame)
+    source = world.evaluate(node.iter, frame)
+    items = items_of(world, source, node.iter, frame)
     if len(items) > ROUNDS:
         raise GaveUpError(frame.unknown(node.iter, "has too many items"))
     live: list[Env] = [env]
@@ -135,8 +145,10 @@ def _for(world: World, node: ast.For, frame: Frame, env: Env) -> list[End]:
         following: list[Env] = []
         for one in live:
             frame.env = one
+            one.names[_GONE_THROUGH] = (source, one.names.get(_GONE_THROUGH))
             bind_target(world, node.target, item, frame)
             for end in follow(world, node.body, one, frame):
+                end.env.names[_GONE_THROUGH] = end.env.names[_GONE_THROUGH][1]
                 if end.kind in ("next", "continue"):
                     following.append(end.env)
                 else:
@@ -247,6 +259,12 @@ def _is_inside(holder: Any, env: Env) -> bool:
             pending += value
         elif isinstance(value, dict):
             pending += value.values()
+        elif isinstance(value, Instance):
+            pending += value.fields.values()
+        elif isinstance(value, Items):
+            pending += [value.holder, *value.values]
+        elif isinstance(value, (PlainMethod, BoundMethod)):
+            pending.append(value.receiver)
     return False
 
 

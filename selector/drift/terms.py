@@ -10,6 +10,7 @@ import ast
 from collections.abc import Sequence
 from typing import Any, Final
 
+from selector.drift.env import Env
 from selector.drift.modules import Module, Scope
 
 __all__ = [
@@ -18,17 +19,18 @@ __all__ = [
     "BoundMethod",
     "ClassTerm",
     "EnumMember",
-    "Env",
     "External",
     "FunctionTerm",
     "Given",
     "Instance",
+    "Items",
     "ModuleTerm",
     "Place",
     "PropertyTerm",
     "RaisedError",
     "SuperTerm",
     "Unknown",
+    "defines",
     "same",
     "truth",
 ]
@@ -113,33 +115,23 @@ class RaisedError(Exception):
         self.name, self.message, self.place = name, message, place
 
 
-class Env:
-    """Local names of a function that is read, inside those of the functions around it.
+class Items:
+    """What can be gone through and is no list: a generator, a ``zip``, a view of a dict, a set.
 
     Attributes:
-        captured: a function or class holds on to them, so that they cannot part into two.
-        done: the function has ended; they change no more.
+        values: what comes, as far as order counts in some order.
+        once: whether it can be gone through once only; ``used``: whether it was.
+        ordered: whether ``values`` is the order in which they come.
+        holder: the dict that it looks at.
     """
 
-    __slots__ = ("captured", "done", "names", "outer")
+    __slots__ = ("holder", "once", "ordered", "used", "values")
 
-    def __init__(self, names: dict[str, Any], outer: Env | None = None) -> None:
-        self.names, self.outer = names, outer
-        self.captured = False
-        self.done = False
-
-    def find(self, name: str) -> tuple[bool, Any]:
-        """Whether the name is bound here or further out, and to what."""
-        env: Env | None = self
-        while env is not None:
-            if name in env.names:
-                return True, env.names[name]
-            env = env.outer
-        return False, None
-
-    def fork(self) -> Env:
-        """A copy with the same bindings."""
-        return Env(dict(self.names), self.outer)
+    def __init__(
+        self, values: Sequence[Any], *, once: bool, ordered: bool = True, holder: Any = None
+    ) -> None:
+        self.values, self.once, self.ordered, self.holder = values, once, ordered, holder
+        self.used = False
 
 
 class ModuleTerm:
@@ -167,13 +159,15 @@ class ClassTerm:
         name: as its ``__qualname__`` says.
         path: dotted: module and name.
         node, module, scope: its code, and the names of its body.
-        outer: the local names around a class that a function defines.
+        outer: the local names around a class that a function defines; ``then``: as they were when
+            the class was made.
         overrides: attributes set on it right after it was defined.
         bases, mro: filled by :mod:`selector.drift.hierarchy`.
     """
 
     __slots__ = (
         "bases", "linear", "module", "module_name", "name", "node", "outer", "overrides", "scope",
+        "then",
     )  # fmt: skip
 
     def __init__(
@@ -181,6 +175,7 @@ class ClassTerm:
     ) -> None:
         self.name, self.node, self.module, self.scope, self.outer = name, node, module, scope, outer
         self.module_name = module.name
+        self.then = outer.fork() if outer is not None else None
         self.overrides: dict[str, Any] = {}
         self.bases: Sequence[Any] | None = None
         self.linear: Sequence[Any] | None = None
@@ -203,9 +198,11 @@ class FunctionTerm:
         owner: the class whose body defines it, if any.
         kind: ``function``, ``static``, ``class`` or ``property``; ``unknown``: a decorator that is
             not understood.
+        defaults: of a local function, what its parameters' defaults were when it was made, by the
+            identity of their code.
     """
 
-    __slots__ = ("kind", "module", "node", "outer", "owner")
+    __slots__ = ("defaults", "kind", "module", "node", "outer", "owner")
 
     def __init__(
         self,
@@ -216,6 +213,7 @@ class FunctionTerm:
         kind: str = "function",
     ) -> None:
         self.node, self.module, self.owner, self.outer, self.kind = node, module, owner, outer, kind
+        self.defaults: dict[int, Any] = {}
 
     @property
     def name(self) -> str:
@@ -329,7 +327,11 @@ def truth(value: Any) -> bool | None:
         return True if value.path in DTYPES else None
     if isinstance(value, EnumMember):
         return _enum_truth(value)
-    if isinstance(value, (ClassTerm, FunctionTerm, BoundMethod, ModuleTerm)):
+    if isinstance(value, Items):
+        return value.once or bool(value.values)
+    if isinstance(value, ClassTerm):
+        return None if _has_metaclass(value) else True
+    if isinstance(value, (FunctionTerm, BoundMethod, ModuleTerm)):
         return True
     if isinstance(value, Instance):
         own = {name for name in ("__bool__", "__len__") if name in value.cls.scope.names}
@@ -337,8 +339,32 @@ def truth(value: Any) -> bool | None:
     return None
 
 
+def defines(cls: ClassTerm, *names: str) -> bool:
+    """Whether a class or an ancestor may have one of these methods of its own."""
+    for one in cls.linear or (cls,):
+        if isinstance(one, ClassTerm):
+            if not one.scope.names.keys().isdisjoint(names):
+                return True
+        elif isinstance(one, Unknown) or not one.path.startswith(_STANDARD):
+            return True
+    return False
+
+
+_STANDARD = ("abc.", "builtins.", "enum.", "typing.", "typing_extensions.")
+
+
+def _has_metaclass(cls: ClassTerm) -> bool:
+    """Whether a metaclass may say what counts as true, or as equal."""
+    return any(
+        keyword.arg == "metaclass" and not ast.unparse(keyword.value).endswith("ABCMeta")
+        for one in cls.linear or (cls,)
+        if isinstance(one, ClassTerm)
+        for keyword in one.node.keywords
+    )
+
+
 def _enum_truth(member: EnumMember) -> bool | None:
-    if "__bool__" in member.cls.scope.names:
+    if defines(member.cls, "__bool__", "__len__"):
         return None
     return truth(member.value) if member.text else None if _is_number(member.value) else True
 
@@ -349,7 +375,7 @@ def _is_number(value: Any) -> bool:
 
 def same(one: Any, other: Any) -> bool | None:
     """Whether two values are equal; ``None``: not known."""
-    if isinstance(one, Unknown) or isinstance(other, Unknown):
+    if isinstance(one, (Unknown, Items)) or isinstance(other, (Unknown, Items)):
         return None
     if isinstance(one, EnumMember) or isinstance(other, EnumMember):
         return _same_member(one, other)
@@ -360,16 +386,22 @@ def same(one: Any, other: Any) -> bool | None:
     if isinstance(one, (set, frozenset)) and isinstance(other, (set, frozenset)):
         return one == other if _hashable_plain(one) and _hashable_plain(other) else None
     if isinstance(one, dict) and isinstance(other, dict):
+        if not all(isinstance(key, _PLAIN) for key in (*one, *other)):
+            return None
         if list(one) != list(other):
             return None if set(map(repr, one)) == set(map(repr, other)) else False
         return _all_same(list(one.values()), list(other.values()))
     if isinstance(one, _PLAIN) and isinstance(other, _PLAIN):
-        return one == other
+        nan = one != one or other != other  # whether it is the same object is not known
+        return None if nan else one == other
     if isinstance(one, Instance) and isinstance(other, Instance):
         return _same_instance(one, other)
     if isinstance(one, Instance) or isinstance(other, Instance):
         return _instance_and_other(one, other)
     if isinstance(one, (ClassTerm, ModuleTerm)) or isinstance(other, (ClassTerm, ModuleTerm)):
+        for cls in (one, other):
+            if isinstance(cls, ClassTerm) and _has_metaclass(cls) and one is not other:
+                return None
         return one is other
     if type(one) is type(other) and not isinstance(one, _PLAIN):
         return True if one is other else None
@@ -394,18 +426,28 @@ def _same_member(one: Any, other: Any) -> bool | None:
         if one.cls.path == other.cls.path:
             if one.name == other.name:
                 return True
-            if isinstance(one.value, AutoTerm) or isinstance(other.value, AutoTerm):
-                return None if "_generate_next_value_" in one.cls.scope.names else False
+            if defines(one.cls, "__eq__"):
+                return None
+            if isinstance(one.value, AutoTerm) and isinstance(other.value, AutoTerm):
+                return False if _numbers_all(one.cls) else None
             return same(one.value, other.value)  # two names of one value are one member
         return None if one.text or other.text else False
     member, plain = (one, other) if isinstance(one, EnumMember) else (other, one)
-    if "__eq__" in member.cls.scope.names:
+    if defines(member.cls, "__eq__"):
         return None
     if member.text:
         return same(member.value, plain)
     if isinstance(plain, External):
         return None
     return None if _is_number(member.value) and _is_number(plain) else False
+
+
+def _numbers_all(cls: ClassTerm) -> bool:
+    """Whether ``auto()`` alone gives an enumeration's values, so that no two are the same."""
+    if defines(cls, "_generate_next_value_"):
+        return False
+    values = (getattr(all_[-1].node, "value", None) for all_ in cls.scope.names.values())
+    return all(ast.unparse(one).endswith("auto()") for one in values if isinstance(one, ast.expr))
 
 
 def _same_external(one: Any, other: Any) -> bool | None:
@@ -423,14 +465,20 @@ def _same_external(one: Any, other: Any) -> bool | None:
 def _same_instance(one: Instance, other: Instance) -> bool | None:
     if one.cls.path != other.cls.path or one.supposed or other.supposed:
         return None
-    if "__eq__" in one.cls.scope.names:
+    if defines(one.cls, "__eq__") or _has_own_equality(one.cls):
         return None  # asked of the method, where it is readable
     return _all_same(list(one.fields.values()), list(other.fields.values()))
 
 
+def _has_own_equality(cls: ClassTerm) -> bool:
+    """Whether a dataclass says ``eq=…``: its objects may only equal themselves."""
+    calls = (one for one in cls.node.decorator_list if isinstance(one, ast.Call))
+    return any(keyword.arg == "eq" for call in calls for keyword in call.keywords)
+
+
 def _instance_and_other(one: Any, other: Any) -> bool | None:
     instance, plain = (one, other) if isinstance(one, Instance) else (other, one)
-    if "__eq__" in instance.cls.scope.names:
+    if defines(instance.cls, "__eq__"):
         return None
     if instance.is_tuple and isinstance(plain, tuple):
         return _all_same(list(instance.fields.values()), plain)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import ast
 import builtins
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
-from selector.drift.modules import Binding, Guard, Module, Modules, Scope, read_scope
+from selector.drift.env import UNBOUND, Env
+from selector.drift.modules import Binding, Guard, Module, Modules, Scope, exports, read_scope
+from selector.drift.sources import NAME_LENGTH
 from selector.drift.terms import (
     ClassTerm,
-    Env,
     External,
     FunctionTerm,
     ModuleTerm,
@@ -25,7 +26,7 @@ from selector.drift.terms import (
 )
 from selector.values import Finding, Severity
 
-__all__ = ["ANY", "ASSERT", "DEPTH", "IMPORT", "STEPS", "UNBOUND", "Frame", "GaveUpError", "World"]
+__all__ = ["ANY", "ASSERT", "DEPTH", "IMPORT", "STEPS", "Frame", "GaveUpError", "World"]
 
 STEPS = 60_000
 """So many expressions and statements are read for one question; then the answer is unknown."""
@@ -34,9 +35,6 @@ DEPTH = 110
 
 ANY, IMPORT, ASSERT = 1, 2, 4
 """What may be raised: anything, a failed import, a failed assertion."""
-
-UNBOUND: Final = object()
-"""A scope binds the name to nothing; ``None`` is a value."""
 
 Evaluate = Callable[["World", ast.expr, "Frame"], Any]
 Call = Callable[..., Any]
@@ -54,6 +52,7 @@ class Frame:
     """Where an expression is read: its module, local names, class body, and receiver.
 
     Attributes:
+        around: of a comprehension: the local names of the function that it stands in.
         body: the class whose body the expression stands in.
         owner, receiver: of a method: the class that defines it, and what it is called on.
         within: of a function: how its local classes are called, ``function.<locals>``.
@@ -64,8 +63,8 @@ class Frame:
     """
 
     __slots__ = (
-        "body", "env", "fork", "may_raise", "maybe", "module", "owned", "owner", "receiver",
-        "within",
+        "around", "body", "env", "fork", "may_raise", "maybe", "module", "owned", "owner",
+        "receiver", "within",
     )  # fmt: skip
 
     def __init__(
@@ -78,6 +77,7 @@ class Frame:
     ) -> None:
         self.module, self.env, self.body = module, env, body
         self.owner, self.receiver = owner, receiver
+        self.around: Env | None = None
         self.within = ""
         self.owned: dict[int, Any] = {}
         self.maybe = 0
@@ -185,6 +185,8 @@ class World:
     def by_path(self, path: str, place: Place) -> Any:
         """What a dotted path names: a module, a class, a value of the source; else unknown."""
         parts = path.split(".")
+        if len(path) > NAME_LENGTH:
+            return Unknown(place, path[:80], f"has more than {NAME_LENGTH} characters")
         for at in range(len(parts), 0, -1):
             module = self.modules.get(".".join(parts[:at]))
             if module is None:
@@ -201,7 +203,7 @@ class World:
 
     def class_name(self, cls: ClassTerm, name: str, place: Place) -> Any:
         """A name of a class body itself, not of its bases."""
-        found = self.bound(cls.scope, name, Frame(cls.module, cls.outer, cls), cls)
+        found = self.bound(cls.scope, name, Frame(cls.module, cls.then, cls), cls)
         if found is UNBOUND:
             return Unknown(place, f"{cls.name}.{name}", "is not defined in the class")
         return found
@@ -245,7 +247,7 @@ class World:
             return self.supposed[path](self)
         frame = Frame(module)
         bound = self.bound(module.scope, name, frame, None)
-        if bound is not UNBOUND and name in module.changed:
+        if bound is not UNBOUND and name in module.changed and not isinstance(bound, _WHOLE):
             at = Place(module.path, module.changed[name], 1)
             return Unknown(at, name, "is changed after it was set")
         lines = [binding.node.lineno for binding in module.scope.names.get(name, ())]
@@ -275,7 +277,9 @@ class World:
             if given is None:
                 if not self.modules.owns(target) and not hasattr(builtins, name):
                     found.append(External(f"{target}.{name}", place))
-            elif _exports(given, name):
+            elif (exported := exports(given, name)) is None:
+                found.append(Unknown(place, name, f"may be in the __all__ of {target}"))
+            elif exported:
                 found.append(self.global_name(given, name, place))
         if len(found) > 1:
             return Unknown(place, name, "is given by more than one import of *")
@@ -313,7 +317,8 @@ class World:
         if guard.test is None:
             return None
         test = guard.test
-        if _dotted(test).rpartition(".")[2] == "TYPE_CHECKING":
+        base, _, last = _dotted(test).rpartition(".")
+        if last == "TYPE_CHECKING" and (base or _is_imported(frame.module, last)):
             return not guard.holds
 
         def read() -> bool | None:
@@ -377,9 +382,25 @@ class World:
                 kind = "unknown"
         if isinstance(node, ast.AsyncFunctionDef):
             kind = "unknown"
-        if frame.env is not None:
-            frame.env.captured = True
-        return FunctionTerm(node, frame.module, cls, frame.env, kind)
+        return self.closure(node, frame, cls, kind)
+
+    def closure(
+        self,
+        node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda,
+        frame: Frame,
+        cls: ClassTerm | None,
+        kind: str = "function",
+    ) -> FunctionTerm:
+        """A function with the local names around it, and its defaults as they are now."""
+        outer = frame.env if frame.body is None else frame.body.outer
+        made = FunctionTerm(node, frame.module, cls, outer, kind)
+        if outer is None:
+            return made
+        outer.captured = True
+        for default in (*node.args.defaults, *node.args.kw_defaults):
+            if default is not None and not isinstance(default, ast.Constant):
+                made.defaults[id(default)] = self.evaluate(default, frame)
+        return made
 
     def define_class(self, node: ast.ClassDef, frame: Frame, cls: ClassTerm | None) -> Any:
         """The class that a ``class`` statement makes; unknown where a decorator may change it."""
@@ -392,7 +413,10 @@ class World:
             return self._classes[id(node)]
         around = cls.name if cls is not None else frame.within
         name = f"{around}.{node.name}" if around else node.name
-        term = ClassTerm(name, node, frame.module, read_scope(node.body), frame.env)
+        outer = frame.env if frame.body is None else frame.body.outer
+        term = ClassTerm(name, node, frame.module, read_scope(node.body), outer)
+        if frame.body is not None:
+            term.then = frame.env
         self._kept.append(term)
         if frame.env is None:
             self._classes[id(node)] = term
@@ -402,6 +426,8 @@ class World:
 
 
 _PENDING = object()
+_WHOLE = (ClassTerm, FunctionTerm, ModuleTerm)
+"""What a call that is handed it does not replace."""
 
 _KINDS = {
     "builtins.staticmethod": "static",
@@ -436,6 +462,11 @@ def _amends(binding: Binding) -> bool:
     return False
 
 
+def _is_imported(module: Module, name: str) -> bool:
+    bindings = module.scope.names.get(name, ())
+    return all(isinstance(one.node, ast.ImportFrom) for one in bindings)
+
+
 def _same_package(bindings: list[Binding]) -> bool:
     """``import a`` and ``import a.b`` bind the same."""
     return all(
@@ -450,20 +481,6 @@ def _dotted(node: ast.expr) -> str:
         parts.append(node.attr)
         node = node.value
     return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
-
-
-def _exports(module: Module, name: str) -> bool:
-    """Whether ``from module import *`` gives a name."""
-    listed = module.scope.names.get("__all__")
-    if listed is None:
-        known = name in module.scope.names or bool(module.scope.stars)
-        return known and not name.startswith("_")
-    for binding in listed:
-        value = getattr(binding.node, "value", None)
-        for node in ast.walk(value) if isinstance(value, ast.expr) else ():
-            if isinstance(node, ast.Constant) and node.value == name:
-                return True
-    return False
 
 
 def absolute(module: Module, node: ast.ImportFrom) -> str:

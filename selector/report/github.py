@@ -36,6 +36,7 @@ def workflow_commands(
 
 
 def _data(text: str) -> str:
+    text = text.encode("utf-8", "replace").decode()  # half of a surrogate pair is no text
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 

@@ -249,6 +249,8 @@ def _says(cls: ClassReading, name: str, default: bool = False) -> bool:
     return only if isinstance(only, bool) else default
 
 
+BACKENDS = 250
+"""No more backends of one registry are read; vLLM 0.33.0 has 44."""
 CAPABILITY_HERE = "the compute capability"
 PROBES = _probes()
 CONSTRUCTOR_PROBES = {
@@ -322,7 +324,11 @@ def _read_registry(
         modules.findings.append(Finding(label, 1, 1, "DRF107", Severity.ERROR, why))
         return ()
     found = []
-    for name in registry.scope.names:
+    names = list(registry.scope.names)
+    if len(names) > BACKENDS:
+        why = f"{registry.path} has {len(names):,} names; {BACKENDS:,} are read"
+        modules.findings.append(Finding(registry.place.path, 1, 1, "DRF103", Severity.ERROR, why))
+    for name in names[:BACKENDS]:
 
         def question(frame: Frame, name: str = name) -> Any:
             return _registered(world, registry, name)

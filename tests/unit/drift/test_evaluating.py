@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import sys
+from enum import Enum
 from pathlib import Path
 
 import pytest
@@ -21,32 +22,58 @@ def snippets(name: str) -> dict[str, str]:
 
 
 READABLE = snippets("readable.txt")
+EITHER = snippets("either.txt")
 DYNAMIC = {
     what.split(" | ")[0]: (text, what.partition(" | ")[2])
     for what, text in snippets("dynamic.txt").items()
 }
 
 
-def run(text: str, name: str) -> object:
-    """What Python itself says: the text is a module of this test."""
+def run(text: str, name: str, member: str = "a") -> object:
+    """What Python itself says of a member of ``C``: the text is a module of this test."""
     module = type(sys)(name)
     sys.modules[name] = module
     try:
         exec(compile(text, name, "exec"), module.__dict__)
-        value = module.C.a
+        value = getattr(module.C, member)
         return value() if callable(value) else value
     finally:
         del sys.modules[name]
 
 
 def as_json(value: object) -> object:
+    if isinstance(value, Enum):
+        return f"{type(value).__name__}.{value.name}"
+    if isinstance(value, (set, frozenset)):
+        return sorted((as_json(part) for part in value), key=repr)
+    if isinstance(value, dict):
+        return {str(as_json(key)): as_json(part) for key, part in value.items()}
     return [as_json(part) for part in value] if isinstance(value, (list, tuple)) else value
+
+
+def said_by_python(text: str, name: str) -> object:
+    """A value as JSON, or the name of what is raised."""
+    try:
+        return as_json(run(text, "either", name))
+    except Exception as error:
+        return type(error).__name__
 
 
 @pytest.mark.parametrize("what", READABLE)
 def test_a_value_that_is_read_is_the_one_that_python_gives(what: str, read) -> None:
     expected = as_json(run(READABLE[what], "readable"))
     assert read(READABLE[what]).value("engine.code.C", "a") == expected
+
+
+@pytest.mark.parametrize("what", EITHER)
+def test_what_is_hard_to_read_is_right_or_dynamic(what: str, read) -> None:
+    package = read(EITHER[what])
+    for name in ("a", *(one for one in "bcdefghijk" if f"    {one} =" in EITHER[what])):
+        attribute = package.ask("engine.code.C", name)
+        if attribute is None or not attribute.known:
+            continue
+        answer = attribute.answer
+        assert repr(said_by_python(EITHER[what], name)) == repr(answer.raises or answer.value), name
 
 
 @pytest.mark.parametrize("what", DYNAMIC)

@@ -223,3 +223,15 @@ def test_the_order_of_classes_is_pythons(read: Read) -> None:
     linear = [one.path.rsplit(".", 1)[1] for one in order(world, term)]
     assert isinstance(term, ClassTerm)
     assert linear == ["C", "Left", "Right", "Base", "ABC", "Mixin", "Protocol", "Generic"]
+
+
+def test_a_path_of_many_dots_is_no_path(read: Read) -> None:
+    package = read("class C:\n    a = 1\n")
+    started = time.perf_counter()
+    found = package.worlds.first.by_path("engine." + "a." * 50_000 + "C", Place("", 1, 1))
+    assert "characters" in found.why
+    assert time.perf_counter() - started < 5
+
+
+def test_half_of_a_surrogate_pair_is_no_text(read: Read) -> None:
+    assert "no text" in read("class C:\n    a = 'x\\ud800'\n").why("engine.code.C", "a")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 import stat
 import struct
 import time
@@ -184,3 +185,18 @@ def test_modules_are_listed_and_those_that_mention_a_word_are_parsed(
     assert modules.findings == []
     assert [one.name for one in modules.mentioning(("(",))] == ["engine.a", "engine.sub.b"]
     assert [one.code for one in modules.findings] == ["DRF104"]
+
+
+@pytest.mark.parametrize("error", [lzma.LZMAError("Corrupt"), MemoryError(), ValueError("no")])
+def test_what_a_damaged_entry_raises_is_a_finding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    source = open_source(write_wheel(tmp_path / "w.whl", FILES), "engine")
+
+    def fail(*args: object) -> None:
+        raise error
+
+    monkeypatch.setattr(zipfile.ZipExtFile, "read", fail)
+    assert source.read("engine.code") is None
+    assert [finding.code for finding in source.findings] == ["DRF101"]
+    assert str(error) in source.findings[0].message

@@ -190,3 +190,11 @@ def test_a_backend_whose_module_is_broken_is_told_and_the_rest_is_read(read_engi
     assert "names nothing" in backend(reading, "SPARSE_SM120").problem
     assert backend(reading, "FLASH").cls is not None
     assert [finding.code for finding in reading.findings] == ["DRF104"]
+
+
+def test_no_more_backends_than_the_bound_are_read(read_engine, monkeypatch) -> None:
+    monkeypatch.setattr("selector.drift.engines.vllm.BACKENDS", 2)
+    reading = read_engine()
+    assert [one.name for one in reading.backends] == ["FLASH", "SPARSE_SM120"]
+    assert [one.code for one in reading.findings] == ["DRF103"]
+    assert "has 8 names; 2 are read" in reading.findings[0].message
