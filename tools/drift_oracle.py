@@ -17,10 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from selector.drift.engines.vllm import READER
-from selector.drift.modules import Modules
-from selector.drift.reading import Answer, Attribute, Backend
-from selector.drift.sources import open_source
+from selector.drift.reader import read_engine
+from selector.drift.reading import Answer, Attribute, Backend, EngineReading
 
 Verdict = tuple[str, str]
 """``right``, ``dynamic`` or ``wrong``, and why."""
@@ -30,7 +28,7 @@ def main(source: str, oracle: str) -> int:
     """Reads, compares and prints."""
     said = json.loads(Path(oracle).read_text(encoding="utf-8"))
     started = time.perf_counter()
-    reading = READER.read(Modules(open_source(source, READER.package)), said["capabilities"])
+    reading = read_engine("vllm", source, said["capabilities"])
     seconds = time.perf_counter() - started
     counts: Counter[str] = Counter()
     for name, attribute, verdict, why in compare(reading, said):
@@ -39,12 +37,12 @@ def main(source: str, oracle: str) -> int:
             print(f"wrong: {name}.{attribute}: {why}")
     total = sum(counts.values())
     kept = counts["right"] + counts["dynamic"]
-    print(f"{READER.name} {reading.version}: {total:,} attributes in {seconds:.1f} s: {counts}")
+    print(f"{reading.engine} {reading.version}: {total:,} attributes in {seconds:.1f} s: {counts}")
     print(f"{kept / max(total, 1):.1%} right or dynamic, {counts['wrong']} wrong")
     return 1 if counts["wrong"] else 0
 
 
-def compare(reading: Any, said: dict[str, Any]) -> Iterator[tuple[str, str, str, str]]:
+def compare(reading: EngineReading, said: dict[str, Any]) -> Iterator[tuple[str, str, str, str]]:
     """Backend, attribute, verdict and why, for every attribute that was recorded."""
     for section, backends in (
         ("attention_backends", reading.backends),

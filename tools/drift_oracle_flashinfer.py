@@ -17,10 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from selector.devices import known_capabilities
-from selector.drift.engines.flashinfer import READER
-from selector.drift.modules import Modules
+from selector.drift.reader import read_engine
 from selector.drift.reading import Answer, Operator
-from selector.drift.sources import open_source
 
 Verdict = tuple[str, str, str, str]
 """The kind of fact, its name, ``right``, ``dynamic`` or ``wrong``, and why."""
@@ -34,8 +32,7 @@ def main(source: str, oracle: str) -> int:
     """Reads, compares and prints."""
     said = json.loads(Path(oracle).read_text(encoding="utf-8"))
     started = time.perf_counter()
-    modules = Modules(open_source(source, READER.package))
-    reading = READER.read(modules, known_capabilities())
+    reading = read_engine("flashinfer", source, known_capabilities())
     seconds = time.perf_counter() - started
     known = {one.name: one for one in reading.operators}
     counts: Counter[tuple[str, str]] = Counter()
@@ -43,7 +40,7 @@ def main(source: str, oracle: str) -> int:
         counts[kind, verdict] += 1
         if verdict == "wrong":
             print(f"wrong: {name}: {why}")
-    print(f"{READER.name} {reading.version}: {len(known)} operators in {seconds:.1f} s")
+    print(f"{reading.engine} {reading.version}: {len(known)} operators in {seconds:.1f} s")
     for kind in (LISTS, RECORDS, REFUSALS):
         shown = [f"{counts[kind, verdict]} {verdict}" for verdict in ("right", "dynamic", "wrong")]
         print(f"{kind}: {', '.join(shown)}")
