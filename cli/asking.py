@@ -12,10 +12,11 @@ from selector.errors import AttnselError, ContradictionError, UnknownDeviceError
 if TYPE_CHECKING:
     from cli.options import FactsFrom
     from selector.binding import Selector
-    from selector.changes.case import Case, Shard
+    from selector.changes.case import Case
+    from selector.changes.layers import Layers
     from selector.domains import Domain, Value
     from selector.manifest import Manifest
-    from selector.values import Device, Facts, Layer, LayerGroup, Model, Policy, Request
+    from selector.values import Device, Facts, Policy, Request
 
 __all__ = [
     "Asked",
@@ -250,33 +251,9 @@ def _fact(name: str, raw: str, kind: str) -> str | bool | None:
 # -- layers --------------------------------------------------------------------------------------
 
 
-Layers = tuple["Model | None", "LayerGroup | None", "Layer", "Shard | None"]
-
-
 def layers_of(reference: str | None, fields: Mapping[str, Value | Domain]) -> list[Layers]:
     """Each group of layers of the model, with the fields that were set; else just these."""
-    from selector.values import Layer
+    from selector.changes import layers
+    from selector.models import load_model
 
-    if reference is None:
-        return [(None, None, Layer(MappingProxyType(dict(fields))), None)]
-    from selector.models import load_model, override
-
-    whole = load_model(reference)
-    model = override(whole, fields)
-    if not model.groups:
-        raise UsageError(f"{model.name} has no attention layers")
-    return [(model, g, g.layer, _sharder(whole, fields, g.name)) for g in model.groups]
-
-
-def _sharder(whole: Model, fields: Mapping[str, Value | Domain], name: str) -> Shard:
-    """Gives the layer of the group called so for another tensor-parallel size."""
-    from selector.models import override
-
-    def layer_at(size: int) -> Layer | None:
-        try:
-            groups = override(whole, {**fields, "tp_size": size}).groups
-        except AttnselError:
-            return None
-        return next((group.layer for group in groups if group.name == name), None)
-
-    return layer_at
+    return layers.layers_of(None if reference is None else load_model(reference), fields)

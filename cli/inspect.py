@@ -114,7 +114,7 @@ def _show_stated(manifest: Manifest, name: str | None, form: InspectFormat) -> N
     from cli.terminal import places, show, show_json
     from selector.evidence import find_evidence
     from selector.report import entries, text
-    from selector.report.verified import verified_json, verified_lines
+    from selector.report.verified import backend_json, verified_lines
 
     where = places(manifest.ref.file)
     markdown = form is InspectFormat.MARKDOWN
@@ -122,8 +122,7 @@ def _show_stated(manifest: Manifest, name: str | None, form: InspectFormat) -> N
     if form is InspectFormat.JSON and entry is None:
         show_json(entries.entries_json(manifest))
     elif form is InspectFormat.JSON and entry is not None:
-        runs = verified_json(entry, find_evidence(manifest.ref.file) or {})
-        show_json({**entries.entry_json(entry, manifest), "verified": runs})
+        show_json(backend_json(entry, manifest))
     elif entry is None:
         show(entries.entries_lines(manifest, where, markdown), whole=markdown)
     else:

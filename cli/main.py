@@ -27,6 +27,7 @@ from cli.model import model
 from cli.preflight import preflight
 from cli.resolve import resolve
 from cli.rule import rule
+from cli.serve import serve
 from cli.tune import tune
 from cli.verify import verify
 
@@ -68,6 +69,7 @@ _COMMANDS: dict[Callable[..., None], str] = {
     certify: "Run what a manifest claims on this machine, and write evidence.",
     bench: "Time every backend that accepts a shape, on this machine.",
     tune: "Derive priority lists from timings, and say what each choice costs.",
+    serve: "Serve manifests over HTTP, with a page for people.",
     info: "Show versions, device and facts: what a bug report needs.",
 }
 

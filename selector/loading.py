@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -38,7 +38,7 @@ from selector.rules import FirstMatch
 from selector.stored import fetch, keep, key_of
 from selector.values import ManifestRef, Phase, Position
 
-__all__ = ["load", "loads", "not_found", "read"]
+__all__ = ["load", "load_sources", "loads", "not_found", "read"]
 
 
 def load(path: str | Path, overlays: Iterable[str | Path] = ()) -> Manifest:
@@ -48,7 +48,15 @@ def load(path: str | Path, overlays: Iterable[str | Path] = ()) -> Manifest:
         ManifestError: it has findings of severity error; all are listed.
         OSError: the file cannot be opened.
     """
-    sources = [(str(file), read_bytes(Path(file))) for file in (path, *overlays)]
+    return load_sources([(str(file), read_bytes(Path(file))) for file in (path, *overlays)])
+
+
+def load_sources(sources: Sequence[tuple[str, bytes]]) -> Manifest:
+    """The same from files that are already at hand: their names and bytes, the manifest first.
+
+    Raises:
+        ManifestError: it has findings of severity error; all are listed.
+    """
     key = key_of(sources)
     kept = fetch(key, Manifest)
     if kept is not None:

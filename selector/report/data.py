@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,12 +11,21 @@ import msgspec
 from selector.changes.case import Case
 from selector.values import Resolution
 
-__all__ = ["answer_json", "case_json", "resolution_json", "to_json"]
+__all__ = ["answer_json", "case_json", "json_text", "resolution_json", "to_json"]
 
 
 def to_json(value: object) -> Any:
     """A value type as JSON values; positions become ``[file, line, column]``."""
     return msgspec.to_builtins(value, enc_hook=_encode)
+
+
+def json_text(value: object) -> str:
+    """One JSON document as text, indented, with a line end; as commands print it."""
+    try:  # five times as fast as an indent of json's own
+        text = msgspec.json.format(json.dumps(value, ensure_ascii=False), indent=2)
+    except (msgspec.DecodeError, UnicodeEncodeError):  # half of a surrogate pair
+        text = json.dumps(value, indent=2)
+    return f"{text}\n"
 
 
 def _encode(value: object) -> object:

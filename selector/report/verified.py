@@ -5,16 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from selector.evidence import ClaimRecord, Evidence, entry_digest
-from selector.manifest import Entry
+from selector.evidence import ClaimRecord, Evidence, entry_digest, find_evidence
+from selector.manifest import Entry, Manifest
 from selector.report.certificate import JUDGEMENT_WORDS
 from selector.report.data import to_json
+from selector.report.entries import entry_json
 from selector.report.text import BLANK, Line, Part, faint, grid, line, strong, warn
 from selector.report.wording import counted, device_words
 
-__all__ = ["verified_json", "verified_lines"]
+__all__ = ["backend_json", "verified_json", "verified_lines"]
 
 _MOST_VALUES = 8
+
+
+def backend_json(entry: Entry, manifest: Manifest) -> dict[str, Any]:
+    """All that is stated of an entry, and the runs that it names."""
+    runs = verified_json(entry, find_evidence(manifest.ref.file) or {})
+    return {**entry_json(entry, manifest), "verified": runs}
 
 
 def verified_json(entry: Entry, found: Mapping[str, Evidence]) -> list[dict[str, Any]]:

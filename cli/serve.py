@@ -1,0 +1,125 @@
+"""``attnsel serve``: the selector over HTTP."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.asking import UsageError
+from cli.options import OverlayOption, complete_manifest
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from selector.service.app import Service
+
+__all__ = ["serve"]
+
+_WEAKEST_TOKEN = 16
+"""A token of fewer characters can be guessed."""
+
+
+def serve(
+    manifest: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--manifest",
+            metavar="NAME|PATH",
+            help="Name or path; repeat to serve several. The first answers who names none. "
+            "Default: the shipped one.",
+            autocompletion=complete_manifest,
+        ),
+    ] = None,
+    overlay: OverlayOption = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any that is free.")
+    ] = 8080,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="Ask for the bearer token that this file holds."),
+    ] = None,
+    log_requests: Annotated[
+        bool, typer.Option("--log-requests/--no-log-requests", help="Log every request.")
+    ] = True,
+) -> None:
+    """Serve manifests over HTTP, with a page for people, and read them again when they change.
+
+    Example: attnsel serve --manifest my-engine.yaml --port 8080
+    """
+    try:
+        import uvicorn
+
+        from selector.service.app import Service
+    except ImportError as error:
+        raise UsageError(
+            f"serve needs {error.name}, which is not installed; run: pip install 'attnsel[serve]'"
+        ) from None
+    from selector.live import LiveManifest, LiveManifests
+    from selector.service.access import Access
+    from selector.service.log import Log
+
+    access = Access(None if token_file is None else _token(token_file))
+    log = Log(sys.stderr, requests=log_requests)
+    told: list[Service] = []
+
+    def tell(changed: LiveManifest) -> None:
+        for service in told:
+            service.tell(changed)
+
+    live = LiveManifests.load(manifest or [], overlay or [], tell)
+    service = Service(live, log, access=access)
+    told.append(service)
+    for one in live.values():
+        service.tell(one)
+    config = uvicorn.Config(
+        service,
+        host=host,
+        port=port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        timeout_graceful_shutdown=30,
+        lifespan="on",
+    )
+    _server(uvicorn, config, service).run()
+
+
+def _server(uvicorn: Any, config: Any, service: Service) -> Any:
+    """A server that says where it listens, reloads on SIGHUP and drains on SIGTERM."""
+
+    class Server(uvicorn.Server):  # type: ignore[misc]
+        async def startup(self, sockets: Any = None) -> None:
+            await super().startup(sockets)
+            if self.started:
+                where = [s.getsockname()[:2] for one in self.servers for s in one.sockets]
+                service.log.write("info", "listening", address=[f"{h}:{p}" for h, p in where])
+                if hasattr(signal, "SIGHUP"):
+                    signal.signal(signal.SIGHUP, service.reload_soon)
+
+        def handle_exit(self, number: int, frame: FrameType | None) -> None:
+            service.draining = True
+            service.log.write("info", "draining", signal=signal.Signals(number).name)
+            super().handle_exit(number, frame)
+
+    return Server(config)
+
+
+def _token(file: Path) -> str:
+    """The token in a file.
+
+    Raises:
+        OSError: the file cannot be read.
+        UsageError: it holds none.
+    """
+    token = file.read_bytes()[:4096].decode("ascii", "replace").strip()
+    if len(token) < _WEAKEST_TOKEN or not token.isprintable() or " " in token or "\ufffd" in token:
+        raise UsageError(
+            f"{file} holds no token: one line of at least {_WEAKEST_TOKEN} ASCII characters"
+        )
+    return token

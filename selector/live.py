@@ -1,0 +1,319 @@
+"""Manifests that are read again when their files change: one snapshot is swapped for the next.
+
+A request takes the snapshot once, at its start, and keeps it: it never sees two of them. A file
+that is broken, half written or gone leaves the last good snapshot where it is; what is wrong is
+said beside it, until the file is good again.
+
+Files are looked at, not listened to: a look costs microseconds, and sees what notifications miss (a
+network file system, a folder that is replaced, a link in a folder above).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from selector.binding import Selector
+from selector.document import read_bytes
+from selector.errors import AttnselError, ManifestError, UnknownManifestError
+from selector.fields import close_matches, one_line
+from selector.loading import load_sources, not_found
+from selector.resources import DEFAULT_MANIFEST, manifest_path, resource
+from selector.values import Finding
+
+__all__ = ["LiveManifest", "LiveManifests", "Snapshot", "Trouble", "Watcher"]
+
+_YOUNG_NS = 100_000_000
+"""A file that changed less long ago may change again and look the same: its clock is coarse."""
+
+_MOST_WAITS = 10
+"""So many looks in a row may see a file change before it is read all the same."""
+
+_State = tuple[tuple[int, ...] | None, ...]
+
+
+class Snapshot:
+    """One manifest as it was loaded once; never changed.
+
+    Attributes:
+        name: of the live manifest.
+        generation: 1 for the first, one more for each that replaced it.
+        selector: answers from it.
+        text: the file's bytes.
+        loaded_at: when, in seconds since 1970.
+        worked_out: what was computed from it, by what asked for it; gone when it is.
+    """
+
+    def __init__(
+        self, name: str, generation: int, selector: Selector, text: bytes, loaded_at: float
+    ) -> None:
+        self.name = name
+        self.generation = generation
+        self.selector = selector
+        self.text = text
+        self.loaded_at = loaded_at
+        self.worked_out: dict[str, Any] = {}
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of what the manifest means."""
+        return self.selector.manifest.ref.digest
+
+    @cached_property
+    def claimed(self) -> Selector:
+        """Answers with what engines claim instead of what is true."""
+        return Selector(self.selector.manifest.as_claimed())
+
+
+class Trouble(msgspec.Struct, frozen=True):
+    """What is wrong with the file behind a live manifest.
+
+    Attributes:
+        code: stable.
+        message: on one line.
+        findings: in the file, if it could be read.
+        since: when it was first seen, in seconds since 1970.
+    """
+
+    code: str
+    message: str
+    findings: tuple[Finding, ...]
+    since: float
+
+
+class LiveManifest:
+    """A name, the files behind it, the snapshot that is served, and what is wrong with a newer one.
+
+    ``current`` and ``trouble`` are single references: reading one takes no lock.
+
+    Attributes:
+        name: under which it is asked for.
+        files: the manifest and its overlays.
+        current: the snapshot that is served.
+        trouble: what is wrong with the files; ``None``: nothing, ``current`` is what they hold.
+        failures: how often the files changed into something that is no manifest.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        files: Sequence[Path],
+        *,
+        tell: Callable[[LiveManifest], None] | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Reads the files.
+
+        Args:
+            name: under which it is asked for.
+            files: the manifest and its overlays.
+            tell: is called after each swap, and when trouble begins, changes or ends.
+            clock: seconds since 1970.
+
+        Raises:
+            ManifestError: the manifest has errors; all are listed.
+            OSError: a file cannot be opened.
+        """
+        self.name = name
+        self.files = tuple(files)
+        self.trouble: Trouble | None = None
+        self.failures = 0
+        self._tell = tell
+        self._clock = clock
+        self._lock = threading.Lock()  # of those who write
+        self._seen = self._read_state = _state_of(self.files)
+        self._waits = 0
+        self._bad: list[tuple[str, bytes]] | None = None
+        self._sources = self._read()
+        self.current = self._snapshot(self._sources, 1)
+
+    @property
+    def is_degraded(self) -> bool:
+        """Whether the files no longer hold what is served."""
+        return self.trouble is not None
+
+    def look(self) -> None:
+        """Reads the files if they changed and are quiet: two looks in a row saw the same."""
+        seen = _state_of(self.files)
+        if seen == self._read_state and not _is_young(seen, self._clock()):
+            return
+        if seen != self._seen and self._waits < _MOST_WAITS:
+            self._seen = seen
+            self._waits += 1
+            return
+        self.reload()
+
+    def reload(self) -> None:
+        """Reads the files now, and swaps the snapshot if they hold another good one."""
+        with self._lock:
+            self._waits = 0
+            self._seen = self._read_state = _state_of(self.files)
+            before = (self.current, self.trouble)
+            try:
+                self._take(self._read())
+            except OSError as error:
+                self._bad = None
+                self._fail("UNREADABLE", _os_words(error), ())
+            if before != (self.current, self.trouble) and self._tell is not None:
+                self._tell(self)
+
+    def _read(self) -> list[tuple[str, bytes]]:
+        return [(str(file), read_bytes(file)) for file in self.files]
+
+    def _take(self, sources: list[tuple[str, bytes]]) -> None:
+        """Swaps the snapshot for that of these sources, unless they are bad or the same."""
+        if sources == self._sources:
+            self.trouble = self._bad = None
+            return
+        if sources == self._bad:
+            return
+        self._bad = sources
+        try:
+            snapshot = self._snapshot(sources, self.current.generation + 1)
+        except ManifestError as error:
+            found = tuple(f for f in error.findings if isinstance(f, Finding))
+            self._fail(error.code, str(error), found)
+        except Exception as error:  # whatever it is, the last good one is served
+            code = error.code if isinstance(error, AttnselError) else "UNREADABLE"
+            self._fail(code, f"{type(error).__name__}: {one_line(error)}", ())
+        else:
+            self._sources = sources
+            self.current = snapshot
+            self.trouble = self._bad = None
+
+    def _fail(self, code: str, message: str, findings: tuple[Finding, ...]) -> None:
+        now = self.trouble
+        if now is not None and (now.code, now.message, now.findings) == (code, message, findings):
+            return
+        self.failures += 1
+        since = self._clock() if now is None else now.since
+        self.trouble = Trouble(code, message, findings, since)
+
+    def _snapshot(self, sources: list[tuple[str, bytes]], generation: int) -> Snapshot:
+        selector = Selector(load_sources(sources))
+        return Snapshot(self.name, generation, selector, sources[0][1], self._clock())
+
+
+def _state_of(files: Iterable[Path]) -> _State:
+    """What tells one state of files from another; of one that is not there, ``None``."""
+    return tuple(map(_file_state, files))
+
+
+def _file_state(file: Path) -> tuple[int, ...] | None:
+    try:
+        at = os.stat(file)
+    except OSError:
+        return None
+    return (at.st_dev, at.st_ino, at.st_size, at.st_mtime_ns, at.st_ctime_ns)
+
+
+def _is_young(state: _State, now: float) -> bool:
+    now_ns = int(now * 1e9)
+    return any(one is not None and 0 <= now_ns - one[-1] < _YOUNG_NS for one in state)
+
+
+def _os_words(error: OSError) -> str:
+    return f"{error.filename}: {(error.strerror or str(error)).lower()}"
+
+
+class LiveManifests(Mapping[str, LiveManifest]):
+    """All that are served, by name; the first answers those who name none."""
+
+    def __init__(self, manifests: Iterable[LiveManifest]) -> None:
+        self._by_name = {one.name: one for one in manifests}
+        self.first = next(iter(self._by_name.values()))
+
+    @classmethod
+    def load(
+        cls,
+        references: Sequence[str],
+        overlays: Sequence[str] = (),
+        tell: Callable[[LiveManifest], None] | None = None,
+    ) -> LiveManifests:
+        """Reads manifests by path or by the name of one that ships.
+
+        Args:
+            references: names and paths; none: the shipped ``capabilities.yaml``. A path is served
+                under the name of its file, without the suffix.
+            overlays: local changes, to each of them.
+            tell: is called when one changes.
+
+        Raises:
+            ManifestError: one has errors; all are listed.
+            OSError: a file cannot be opened.
+            UnknownManifestError: there is no such file, nor a shipped manifest of that name; or two
+                would have one name.
+        """
+        files = [manifest_path(one) for one in references] or [resource(DEFAULT_MANIFEST)]
+        names = [file.stem if file.suffix in (".yaml", ".yml") else file.name for file in files]
+        for name in names:
+            if names.count(name) > 1:
+                raise UnknownManifestError(f"two manifests would be called {name}; rename one file")
+        extra = [Path(one) for one in overlays]
+        return cls(_open(n, (f, *extra), tell) for n, f in zip(names, files, strict=True))
+
+    def current(self, name: str | None) -> Snapshot:
+        """The snapshot that a request is answered from: one read of one reference.
+
+        Raises:
+            UnknownManifestError: none of that name is served.
+        """
+        if name is None:
+            return self.first.current
+        live = self._by_name.get(name)
+        if live is None:
+            near = close_matches(name[:100], self._by_name)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(self._by_name)}"
+            raise UnknownManifestError(f'no manifest "{one_line(name)}" is served; {hint}')
+        return live.current
+
+    def __getitem__(self, name: str) -> LiveManifest:
+        return self._by_name[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_name)
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+
+def _open(
+    name: str, files: Sequence[Path], tell: Callable[[LiveManifest], None] | None
+) -> LiveManifest:
+    try:
+        return LiveManifest(name, files, tell=tell)
+    except FileNotFoundError as error:
+        if error.filename != str(files[0]):
+            raise
+        raise not_found(str(files[0])) from None
+
+
+class Watcher:
+    """Looks at manifests again and again, on a thread of its own."""
+
+    def __init__(self, manifests: Iterable[LiveManifest], interval_s: float = 0.02) -> None:
+        self._manifests = tuple(manifests)
+        self._interval_s = interval_s
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="attnsel-watcher", daemon=True)
+
+    def start(self) -> None:
+        """Begins to look."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends it; waits for a look that is under way."""
+        self._stopped.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._interval_s):
+            for live in self._manifests:
+                live.look()

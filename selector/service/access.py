@@ -1,0 +1,85 @@
+"""Who may ask, and the headers that every answer has."""
+
+from __future__ import annotations
+
+import hmac
+from typing import Any
+
+from selector.service.calls import Answer
+from selector.service.problems import Problem
+
+__all__ = ["EXPLORER", "Access", "headers_of"]
+
+EXPLORER = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/explorer.js": ("explorer.js", "text/javascript; charset=utf-8"),
+    "/explorer.css": ("explorer.css", "text/css; charset=utf-8"),
+}
+"""Path → file of the explorer, and its type."""
+
+_OPEN = frozenset((*EXPLORER, "/healthz", "/readyz", "/openapi.json"))
+"""What anybody may read: what says nothing of a manifest."""
+
+_PAGE = (
+    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    b"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_ALWAYS = [
+    (b"content-security-policy", _PAGE),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cache-control", b"no-cache"),
+]
+
+
+class Access:
+    """A bearer token that requests must show."""
+
+    def __init__(self, token: str | None) -> None:
+        """Takes the token; ``None``: everyone may ask."""
+        self._wanted = None if token is None else b"Bearer " + token.encode()
+
+    def admits(self, scope: Any) -> bool:
+        """Whether a request shows the token; takes as long for one that is nearly right."""
+        if self._wanted is None:
+            return True
+        shown = [value for name, value in scope["headers"] if name == b"authorization"]
+        given: bytes = shown[0] if len(shown) == 1 else b""
+        scheme, _, rest = given.partition(b" ")
+        return hmac.compare_digest(scheme.lower().title() + b" " + rest.strip(), self._wanted)
+
+    def is_open(self, path: str) -> bool:
+        """Whether anybody may ask for a path."""
+        return path in _OPEN
+
+    def refusal(self) -> Problem:
+        """The problem of a request without the token."""
+        return Problem(
+            401,
+            "NO_TOKEN",
+            "a token is needed: send Authorization: Bearer TOKEN",
+            headers={"www-authenticate": 'Bearer realm="attnsel"'},
+        )
+
+
+def headers_of(answer: Answer, id: str) -> list[tuple[bytes, bytes]]:
+    """The headers of an answer: its own, those of its snapshot, and those that all have."""
+    headers = [
+        (b"content-type", answer.media.encode()),
+        (b"x-request-id", id.encode()),
+        *_ALWAYS,
+        *(
+            (name.lower().encode(), value.encode("latin-1"))
+            for name, value in answer.headers.items()
+        ),
+    ]
+    snapshot = answer.snapshot
+    if snapshot is not None:
+        headers += (
+            (b"attnsel-manifest", snapshot.name.encode("ascii", "backslashreplace")),
+            (b"attnsel-digest", snapshot.digest.encode()),
+            (b"attnsel-generation", b"%d" % snapshot.generation),
+        )
+    return headers

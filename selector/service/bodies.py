@@ -1,0 +1,158 @@
+"""Bodies of requests, read strictly: a field nobody knows is refused, not passed over."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from selector.service.problems import Problem
+from selector.values import Device, Facts, Policy, Request
+
+__all__ = ["Lengths", "Question", "Said", "check_depth", "read_body"]
+
+T = TypeVar("T")
+Plain = str | int | float | bool | None
+
+
+class Lengths(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The lengths of a request, in tokens.
+
+    Attributes:
+        query_len: new tokens; null: unknown.
+        seq_len: new plus cached tokens; null: unknown; left out: nothing is cached.
+        speculative_tokens: draft tokens verified with each decode.
+    """
+
+    query_len: int | None = None
+    seq_len: int | UnsetType | None = UNSET
+    speculative_tokens: int = 0
+
+    def request(self) -> Request:
+        """The request that has them.
+
+        Raises:
+            ContradictionError: no request can.
+        """
+        seq_len = self.query_len if self.seq_len is UNSET else self.seq_len
+        return Request(self.query_len, seq_len, self.speculative_tokens)
+
+
+class _Device(msgspec.Struct, forbid_unknown_fields=True):
+    platform: str
+    capability: str | None = None
+    product: str | None = None
+
+
+class _Policy(msgspec.Struct, forbid_unknown_fields=True):
+    deny: list[str] | dict[str, str] = msgspec.field(default_factory=list)
+    backend: str | None = None
+    prefill_backend: str | None = None
+    decode_backend: str | None = None
+
+
+class Said(msgspec.Struct, forbid_unknown_fields=True):
+    """What a question says, but for the lengths of its request.
+
+    Attributes:
+        device: an architecture or a product (``sm120``, ``H200``), or platform and capability.
+        layer: fields of the layer; with a model, those that differ from its own.
+        model: a preset's name, or the object in a ``config.json``.
+        facts: what is installed: versions, answers of probes, null for "not installed".
+        policy: what to deny or force.
+        as_claimed: answer with what engines claim, not with what is true.
+        closed_world: take what is unknown not to be installed.
+    """
+
+    device: str | _Device
+    layer: dict[str, Plain] = msgspec.field(default_factory=dict)
+    model: str | dict[str, Any] | None = None
+    facts: dict[str, str | bool | None] = msgspec.field(default_factory=dict)
+    policy: _Policy = msgspec.field(default_factory=_Policy)
+    as_claimed: bool = False
+    closed_world: bool = False
+
+    def device_meant(self) -> Device:
+        """The device.
+
+        Raises:
+            UnknownDeviceError: there is no such architecture or product.
+            ValueRefusedError: its capability is none.
+        """
+        from selector.devices import find_device
+
+        if isinstance(self.device, str):
+            return find_device(self.device)
+        return Device(self.device.platform, self.device.capability, self.device.product)
+
+    def facts_known(self) -> Facts:
+        """The facts."""
+        return Facts(self.facts)
+
+    def policy_said(self) -> Policy:
+        """The policy."""
+        said = self.policy
+        deny = said.deny
+        reasons = deny if isinstance(deny, dict) else dict.fromkeys(deny, "denied by the request")
+        return Policy(reasons, said.backend, said.prefill_backend, said.decode_backend)
+
+
+class Question(Said, forbid_unknown_fields=True, kw_only=True):
+    """The body of ``/v1/resolve`` and, without a log, of ``/v1/explain``."""
+
+    manifest: str | None = None
+    request: Lengths = Lengths()
+
+
+def read_body(data: bytes, kind: type[T], depth: int) -> T:
+    """A JSON body as a value of its kind.
+
+    Raises:
+        Problem: it is no JSON, is nested too deeply, or has other fields or types.
+    """
+    check_depth(data, depth)
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.ValidationError as error:
+        raise Problem(422, "BODY", _words(error)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Problem(400, "NOT_JSON", f"the body is no JSON: {_words(error)}") from None
+
+
+def _words(error: Exception) -> str:
+    words = " ".join(str(error).replace("`", '"').split())
+    return f"{words[:1].lower()}{words[1:300]}"
+
+
+_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
+_BRACKETS = re.compile(rb"[\[{\]}]")
+
+
+def check_depth(data: bytes, most: int) -> None:
+    """Refuses JSON that is nested too deeply, before anything reads it.
+
+    Raises:
+        Problem: it is.
+    """
+    if data.count(b"{") + data.count(b"[") <= most:
+        return
+    depth = 0
+    for bracket in _BRACKETS.findall(_STRINGS.sub(b"", data)):
+        depth += 1 if bracket in b"[{" else -1
+        if depth > most:
+            raise Problem(400, "TOO_DEEP", f"the body is nested more than {most} deep")
+
+
+def read_query(query: Mapping[str, str], known: frozenset[str]) -> None:
+    """Refuses parameters of a URL that nobody knows.
+
+    Raises:
+        Problem: there is one.
+    """
+    for name in query:
+        if name not in known:
+            takes = f"it takes {', '.join(sorted(known))}" if known else "it takes none"
+            raise Problem(422, "PARAMETER", f'no parameter is called "{name[:60]}"; {takes}')
