@@ -14,11 +14,10 @@ from typing import Any
 import msgspec
 
 from selector.drift.env import Env
-from selector.drift.evaluating import ask
-from selector.drift.hierarchy import order
+from selector.drift.evaluating import ancestry, ask
 from selector.drift.modules import MUTATORS, Module
 from selector.drift.terms import ClassTerm, Given, Instance, Place, RaisedError
-from selector.drift.world import Frame, World
+from selector.drift.world import Frame, World, dotted
 
 __all__ = ["Body", "Function", "Reads", "Run", "Tests", "paths_of", "reads_of", "run_chain"]
 
@@ -168,8 +167,7 @@ def _asked(world: World, statement: ast.stmt) -> frozenset[str]:
 def _methods(world: World, cls: ClassTerm) -> dict[str, list[ast.FunctionDef]]:
     """All methods of a class and its ancestors by name, constructors left out."""
     found: dict[str, list[ast.FunctionDef]] = {}
-    linear = ask(world, lambda frame: order(world, cls))
-    for one in linear if isinstance(linear, (list, tuple)) else ():
+    for one in ancestry(world, cls):
         for name, bindings in one.scope.names.items() if isinstance(one, ClassTerm) else ():
             nodes = [b.node for b in bindings if isinstance(b.node, ast.FunctionDef)]
             if name != "__init__":
@@ -460,7 +458,7 @@ def _handed_reads(known: Mapping[str, Reads], body: Body, after: Body) -> dict[s
 
 def _read(node: ast.expr, known: Mapping[str, Reads]) -> Reads:
     paths = tuple(paths_of(node, known))
-    return Reads(paths, bool(_dotted(node)) and len(paths) == 1)
+    return Reads(paths, bool(dotted(node)) and len(paths) == 1)
 
 
 def _handed_before(known: Mapping[str, Reads], rest: str) -> dict[str, Reads] | None:
@@ -473,7 +471,7 @@ def _handed_before(known: Mapping[str, Reads], rest: str) -> dict[str, Reads] | 
 
 def paths_of(node: ast.AST, known: Mapping[str, Reads], called: bool = False) -> list[str]:
     """The arguments, or attributes of one, that an expression reads."""
-    if isinstance(node, (ast.Name, ast.Attribute)) and (text := _dotted(node)):
+    if isinstance(node, (ast.Name, ast.Attribute)) and (text := dotted(node)):
         parts = text.split(".")
         for cut in range(len(parts), 0, -1):
             if (one := known.get(".".join(parts[:cut]))) is not None:
@@ -484,12 +482,3 @@ def paths_of(node: ast.AST, known: Mapping[str, Reads], called: bool = False) ->
     for child in ast.iter_child_nodes(node):
         found += paths_of(child, known, isinstance(node, ast.Call) and child is node.func)
     return list(dict.fromkeys(found))
-
-
-def _dotted(node: ast.AST) -> str:
-    """``a.b.c`` of names and dots alone; else nothing."""
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""

@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from selector.drift.chains import Body
-from selector.drift.evaluating import Probe, Worlds, ask, label, position
+from selector.drift.evaluating import Probe, Worlds, ancestry, label, position
 from selector.drift.guards import events, read_guards
-from selector.drift.hierarchy import order
 from selector.drift.reading import Assigned, Guard
 from selector.drift.terms import ClassTerm, Place
 from selector.drift.world import World
@@ -43,10 +42,9 @@ def read_constructors(
 
 def constructors_of(world: World, cls: Any) -> list[Body]:
     """The constructors that run, in order: each that calls ``super().__init__`` has a next."""
-    linear = ask(world, lambda frame: order(world, cls)) if isinstance(cls, ClassTerm) else ()
     found: list[Body] = []
     call, way = None, None
-    for one in linear if isinstance(linear, (list, tuple)) else ():
+    for one in ancestry(world, cls):
         if not isinstance(one, ClassTerm):
             continue
         bindings = one.scope.names.get("__init__", [])

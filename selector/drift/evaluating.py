@@ -37,6 +37,7 @@ from selector.values import Position
 __all__ = [
     "Probe",
     "Worlds",
+    "ancestry",
     "answering",
     "ask",
     "label",
@@ -235,13 +236,18 @@ def read_class(
         for name in sorted(names)
         if wanted.search(name)
     }
-    linear = ask(worlds.first, lambda frame: order(worlds.first, cls))
     return ClassReading(
         label(cls),
         position(cls.place),
-        tuple(_ancestor(one) for one in linear) if isinstance(linear, (list, tuple)) else (),
+        tuple(map(_ancestor, ancestry(worlds.first, cls))),
         {name: attribute for name, attribute in attributes.items() if attribute is not None},
     )
+
+
+def ancestry(world: World, cls: Any) -> Sequence[Any]:
+    """A class and its ancestors in order; empty where there is none, or it is not known."""
+    linear = ask(world, lambda frame: order(world, cls)) if isinstance(cls, ClassTerm) else ()
+    return linear if isinstance(linear, (list, tuple)) else ()
 
 
 def _ancestor(one: Any) -> str:

@@ -75,7 +75,7 @@ def _is_bound_before(body: ClassTerm, node: ast.Name, frame: Frame) -> bool:
         end = (binding.node.end_lineno or 0, binding.node.end_col_offset or 0)
         if end <= at:
             return True
-        later = later or bool(binding.guards)
+        later = later or bool(binding.conditions)
     if later:
         raise GaveUpError(frame.unknown(node, "may be bound by then"))
     return False

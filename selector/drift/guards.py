@@ -16,6 +16,7 @@ from selector.drift.chains import Body, Run, Tests, paths_of, reads_of, run_chai
 from selector.drift.env import Env
 from selector.drift.evaluating import Probe, Worlds, ask, dynamic, position
 from selector.drift.reading import Answer, Attribute, Guard
+from selector.drift.statements import message_of
 from selector.drift.terms import Place, Unknown, truth
 from selector.drift.world import Frame, World
 
@@ -267,19 +268,12 @@ def test_text(test: ast.expr, holds: bool) -> str:
 
 def _exception(node: ast.AST) -> tuple[str, str]:
     if isinstance(node, ast.Assert):
-        return "AssertionError", _words(node.msg)
+        return "AssertionError", message_of(node.msg) if node.msg is not None else ""
     assert isinstance(node, ast.Raise)
     assert node.exc is not None
     call = node.exc if isinstance(node.exc, ast.Call) else None
     name = ast.unparse(call.func if call else node.exc)[:100]
-    return name, _words(call.args[0] if call and call.args else None)
-
-
-def _words(node: ast.expr | None) -> str:
-    """The constant parts of a message."""
-    parts = ast.walk(node) if node is not None else ()
-    texts = [one.value for one in parts if isinstance(one, ast.Constant)]
-    return "".join(one for one in texts if isinstance(one, str))[:300]
+    return name, message_of(call.args[0]) if call and call.args else ""
 
 
 def _attribute(

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from selector.drift.evaluating import Worlds, ask, label, position
-from selector.drift.hierarchy import Member, find_member, is_quiet, order
+from selector.drift.evaluating import Worlds, ancestry, ask, label, position
+from selector.drift.hierarchy import Member, find_member, is_quiet
 from selector.drift.modules import Modules
 from selector.drift.reading import Method, Need
 from selector.drift.terms import ClassTerm, FunctionTerm, Place
@@ -22,8 +22,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 def read_methods(worlds: Worlds, cls: ClassTerm, names: Sequence[str]) -> dict[str, Method]:
     """The methods of these names that a class has."""
     world = worlds.first
-    linear = ask(world, lambda frame: order(world, cls))
-    chain = list(linear) if isinstance(linear, (list, tuple)) else [cls]
+    chain = [*ancestry(world, cls)] or [cls]
     found: dict[str, Method] = {}
     for name in names:
 

@@ -19,7 +19,7 @@ from selector.values import Finding, Severity
 __all__ = [
     "MUTATORS",
     "Binding",
-    "Guard",
+    "Condition",
     "Module",
     "Modules",
     "Scope",
@@ -55,7 +55,7 @@ MUTATORS = frozenset(
 )
 
 
-class Guard(msgspec.Struct, frozen=True):
+class Condition(msgspec.Struct, frozen=True):
     """A condition under which a binding is reached.
 
     Attributes:
@@ -73,14 +73,14 @@ class Binding(msgspec.Struct, frozen=True):
     Attributes:
         name: the name.
         node: a function, class, assignment or import; any other statement says nothing readable.
-        guards: the conditions around it, outermost first.
+        conditions: the conditions around it, outermost first.
         index: which element of an unpacked tuple the name gets; ``None``: all of the value.
         alias: of an import, the name that is imported.
     """
 
     name: str
     node: ast.stmt | ast.expr
-    guards: tuple[Guard, ...] = ()
+    conditions: tuple[Condition, ...] = ()
     index: int | None = None
     alias: ast.alias | None = None
 
@@ -90,12 +90,12 @@ class Scope(msgspec.Struct):
 
     Attributes:
         names: name → bindings in order.
-        stars: imports of ``*``, with their guards.
+        stars: imports of ``*``, with the conditions around them.
         tricks: a call in the body that can bind names unseen (``exec``, ``vars``, ``locals``).
     """
 
     names: dict[str, list[Binding]] = {}
-    stars: list[tuple[ast.ImportFrom, tuple[Guard, ...]]] = []
+    stars: list[tuple[ast.ImportFrom, tuple[Condition, ...]]] = []
     tricks: bool = False
 
 
@@ -207,26 +207,28 @@ def read_scope(body: list[ast.stmt]) -> Scope:
     return scope
 
 
-_MAYBE = Guard(None)
+_MAYBE = Condition(None)
 
 
-def _read_body(body: list[ast.stmt], guards: tuple[Guard, ...], scope: Scope, depth: int) -> None:
+def _read_body(
+    body: list[ast.stmt], conditions: tuple[Condition, ...], scope: Scope, depth: int
+) -> None:
     if depth > NESTING:
         scope.tricks = True
         return
     for statement in body:
-        for binding in _bindings(statement, guards):
+        for binding in _bindings(statement, conditions):
             scope.names.setdefault(binding.name, []).append(binding)
         if isinstance(statement, ast.ImportFrom) and statement.names[0].name == "*":
-            scope.stars.append((statement, guards))
+            scope.stars.append((statement, conditions))
         elif isinstance(statement, ast.If):
             test = statement.test
-            _read_body(statement.body, (*guards, Guard(test)), scope, depth + 1)
-            _read_body(statement.orelse, (*guards, Guard(test, False)), scope, depth + 1)
+            _read_body(statement.body, (*conditions, Condition(test)), scope, depth + 1)
+            _read_body(statement.orelse, (*conditions, Condition(test, False)), scope, depth + 1)
         elif not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             scope.tricks = scope.tricks or _plays_tricks(statement)
             for inner in _inner_bodies(statement):
-                _read_body(inner, (*guards, _MAYBE), scope, depth + 1)
+                _read_body(inner, (*conditions, _MAYBE), scope, depth + 1)
 
 
 def _inner_bodies(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
@@ -239,39 +241,39 @@ def _inner_bodies(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
         yield case.body
 
 
-def _bindings(statement: ast.stmt, guards: tuple[Guard, ...]) -> Iterator[Binding]:
+def _bindings(statement: ast.stmt, conditions: tuple[Condition, ...]) -> Iterator[Binding]:
     match statement:
         case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-            yield Binding(statement.name, statement, guards)
+            yield Binding(statement.name, statement, conditions)
         case ast.Import() | ast.ImportFrom():
             for alias in statement.names:
                 if alias.name != "*":
                     name = alias.asname or alias.name.split(".")[0]
-                    yield Binding(name, statement, guards, alias=alias)
+                    yield Binding(name, statement, conditions, alias=alias)
         case ast.Assign():
             for target in statement.targets:
-                yield from _targets(target, statement, guards)
+                yield from _targets(target, statement, conditions)
         case ast.AnnAssign(value=ast.expr(), target=ast.Name(id=name)):
-            yield Binding(name, statement, guards)
+            yield Binding(name, statement, conditions)
         case _:
-            yield from _other_names(statement, guards)
+            yield from _other_names(statement, conditions)
 
 
 def _targets(
-    target: ast.expr, statement: ast.Assign, guards: tuple[Guard, ...]
+    target: ast.expr, statement: ast.Assign, conditions: tuple[Condition, ...]
 ) -> Iterator[Binding]:
     if isinstance(target, ast.Name):
-        yield Binding(target.id, statement, guards)
+        yield Binding(target.id, statement, conditions)
     elif isinstance(target, (ast.Tuple, ast.List)):
         plain = all(isinstance(element, ast.Name) for element in target.elts)
         for index, element in enumerate(target.elts):
             for node in ast.walk(element):
                 if isinstance(node, ast.Name):
                     known = statement if plain else node
-                    yield Binding(node.id, known, guards, index if plain else None)
+                    yield Binding(node.id, known, conditions, index if plain else None)
 
 
-def _other_names(statement: ast.stmt, guards: tuple[Guard, ...]) -> Iterator[Binding]:
+def _other_names(statement: ast.stmt, conditions: tuple[Condition, ...]) -> Iterator[Binding]:
     """Names that a loop, ``with``, ``del``, ``except … as`` or ``:=`` binds: nothing readable."""
     heads: list[ast.AST] = []
     for field, value in ast.iter_fields(statement):
@@ -280,13 +282,13 @@ def _other_names(statement: ast.stmt, guards: tuple[Guard, ...]) -> Iterator[Bin
         for part in value if isinstance(value, list) else [value]:
             if isinstance(part, ast.ExceptHandler):
                 if part.name:
-                    yield Binding(part.name, statement, guards)
+                    yield Binding(part.name, statement, conditions)
             elif isinstance(part, ast.AST):
                 heads.append(part)
     for head in heads:
         for node in ast.walk(head):
             if isinstance(node, ast.Name) and isinstance(node.ctx, (ast.Store, ast.Del)):
-                yield Binding(node.id, node, guards)
+                yield Binding(node.id, node, conditions)
 
 
 def _plays_tricks(statement: ast.stmt) -> bool:

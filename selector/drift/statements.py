@@ -30,7 +30,7 @@ from selector.drift.terms import (
 )
 from selector.drift.world import ANY, ASSERT, IMPORT, Frame, GaveUpError, World, absolute
 
-__all__ = ["At", "End", "follow"]
+__all__ = ["At", "End", "follow", "message_of"]
 
 PATHS = 24
 """A function with more open paths than this is not followed."""
@@ -172,11 +172,11 @@ def _raise(world: World, node: ast.Raise, frame: Frame, env: Env) -> list[End]:
         name = kind.path
     else:
         raise GaveUpError(frame.unknown(node, "raises what cannot be read"))
-    message = _message(call.args[0]) if call and call.args else ""
+    message = message_of(call.args[0]) if call and call.args else ""
     return [End("raise", RaisedError(name, message, Place.of(frame.module, node)), env)]
 
 
-def _message(node: ast.expr) -> str:
+def message_of(node: ast.expr) -> str:
     """The constant parts of a message."""
     parts = [part.value for part in ast.walk(node) if isinstance(part, ast.Constant)]
     return "".join(part for part in parts if isinstance(part, str))[:300]

@@ -162,7 +162,7 @@ class ClassTerm:
         outer: the local names around a class that a function defines; ``then``: as they were when
             the class was made.
         overrides: attributes set on it right after it was defined.
-        bases, mro: filled by :mod:`selector.drift.hierarchy`.
+        bases, linear: its bases, and the order of its ancestors: :mod:`selector.drift.hierarchy`.
     """
 
     __slots__ = (

@@ -6,8 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from selector.drift.constructors import constructors_of
-from selector.drift.evaluating import Worlds, ask, position
-from selector.drift.hierarchy import order
+from selector.drift.evaluating import Worlds, ancestry, position
 from selector.drift.reading import Need
 from selector.drift.terms import ClassTerm, Place
 
@@ -21,9 +20,11 @@ def read_unread(worlds: Worlds, cls: ClassTerm, names: Sequence[str]) -> tuple[N
     so does an argument that is handed on.
     """
     world = worlds.first
-    linear = ask(world, lambda frame: order(world, cls))
-    chain = linear if isinstance(linear, (list, tuple)) else ()
-    modules = {id(one.module): one.module.tree for one in chain if isinstance(one, ClassTerm)}
+    modules = {
+        id(one.module): one.module.tree
+        for one in ancestry(world, cls)
+        if isinstance(one, ClassTerm)
+    }
     found = []
     for name in names:
         for body in constructors_of(world, cls):

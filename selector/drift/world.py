@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from selector.drift.env import UNBOUND, Env
-from selector.drift.modules import Binding, Guard, Module, Modules, Scope, exports, read_scope
+from selector.drift.modules import Binding, Condition, Module, Modules, Scope, exports, read_scope
 from selector.drift.sources import NAME_LENGTH
 from selector.drift.terms import (
     ClassTerm,
@@ -26,7 +26,7 @@ from selector.drift.terms import (
 )
 from selector.values import Finding, Severity
 
-__all__ = ["ANY", "ASSERT", "DEPTH", "IMPORT", "STEPS", "Frame", "GaveUpError", "World"]
+__all__ = ["ANY", "ASSERT", "DEPTH", "IMPORT", "STEPS", "Frame", "GaveUpError", "World", "dotted"]
 
 STEPS = 60_000
 """So many expressions and statements are read for one question; then the answer is unknown."""
@@ -107,7 +107,7 @@ class World:
         used_capability: what was read since this was cleared depends on the capability.
         cut: what was given up because of a bound or a circle, so that nothing made with it is
             remembered or believed.
-        calls: what calls gave, for :mod:`selector.drift.statements`.
+        calls: what calls gave, for :mod:`selector.drift.functions`.
     """
 
     def __init__(
@@ -269,8 +269,8 @@ class World:
     def _starred(self, module: Module, name: str, place: Place, after: int) -> Any:
         """What imports of ``*`` behind a line give a name, or :data:`UNBOUND`."""
         found: list[Any] = []
-        for node, guards in module.scope.stars:
-            if node.lineno <= after or self._holds(guards, Frame(module)) is False:
+        for node, conditions in module.scope.stars:
+            if node.lineno <= after or self._holds(conditions, Frame(module)) is False:
                 continue
             target = absolute(module, node)
             given = self.modules.get(target)
@@ -291,7 +291,7 @@ class World:
         for binding in scope.names.get(name, ()):
             if _amends(binding):
                 continue
-            state = self._holds(binding.guards, frame)
+            state = self._holds(binding.conditions, frame)
             if state is not False:
                 held.append((binding, state is True))
         if not held:
@@ -303,23 +303,23 @@ class World:
             return frame.unknown(binding.node, f"binds {name}, but may not run")
         return self.value_of(binding, frame, cls)
 
-    def _holds(self, guards: tuple[Guard, ...], frame: Frame) -> bool | None:
+    def _holds(self, conditions: tuple[Condition, ...], frame: Frame) -> bool | None:
         """Whether a statement runs; ``None``: not known."""
         answer: bool | None = True
-        for guard in guards:
-            held = self._guard(guard, frame)
+        for condition in conditions:
+            held = self._condition(condition, frame)
             if held is False:
                 return False
             answer = None if held is None else answer
         return answer
 
-    def _guard(self, guard: Guard, frame: Frame) -> bool | None:
-        if guard.test is None:
+    def _condition(self, condition: Condition, frame: Frame) -> bool | None:
+        if condition.test is None:
             return None
-        test = guard.test
-        base, _, last = _dotted(test).rpartition(".")
+        test = condition.test
+        base, _, last = dotted(test).rpartition(".")
         if last == "TYPE_CHECKING" and (base or _is_imported(frame.module, last)):
-            return not guard.holds
+            return not condition.holds
 
         def read() -> bool | None:
             try:
@@ -327,8 +327,8 @@ class World:
             except (GaveUpError, RaisedError):
                 return None
 
-        held = self.remember(("guard", id(test), id(frame.body)), read, lambda: None)
-        return None if held is None else held is guard.holds
+        held = self.remember(("condition", id(test), id(frame.body)), read, lambda: None)
+        return None if held is None else held is condition.holds
 
     def value_of(self, binding: Binding, frame: Frame, cls: ClassTerm | None) -> Any:
         """What one binding gives its name."""
@@ -457,7 +457,7 @@ _CLASS_DECORATORS = frozenset({
 def _amends(binding: Binding) -> bool:
     """A setter of a property or an overload for type checkers: the name keeps what it had."""
     for decorator in getattr(binding.node, "decorator_list", ()):
-        if _dotted(decorator).rpartition(".")[2] in ("setter", "deleter", "overload"):
+        if dotted(decorator).rpartition(".")[2] in ("setter", "deleter", "overload"):
             return True
     return False
 
@@ -475,7 +475,8 @@ def _same_package(bindings: list[Binding]) -> bool:
     )
 
 
-def _dotted(node: ast.expr) -> str:
+def dotted(node: ast.AST) -> str:
+    """``a.b.c`` of names and dots alone; else nothing."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
