@@ -153,3 +153,24 @@ def test_a_comment_for_drift_that_does_nothing_is_told_and_others_are_lints(
     assert [(one["code"], one["message"].split()[0]) for one in idle] == [("CAP901", "DRF002")]
     (engine / "vllm/v1/attention/backends/registry.py").write_text("", encoding="utf-8")
     assert "CAP901" not in {one["code"] for one in run(*told).json}  # nothing was compared
+
+
+@pytest.mark.parametrize("form", ["json", "github"])
+def test_half_of_a_surrogate_pair_can_be_written(form: str) -> None:
+    import io
+    import sys
+
+    from cli.terminal import places, show_json
+    from selector.report.github import workflow_commands
+    from selector.values import Finding, Severity
+
+    found = [Finding("x.yaml", 1, 1, "DRF004", Severity.ERROR, "vllm.\ud800.X is not there", "")]
+    out, sys.stdout = sys.stdout, io.TextIOWrapper(io.BytesIO(), "utf-8")
+    try:
+        if form == "github":
+            sys.stdout.writelines(workflow_commands(found, places("x.yaml"), lambda code: ""))
+        else:
+            show_json({"message": found[0].message, "ö": 1})
+        sys.stdout.flush()
+    finally:
+        sys.stdout = out
