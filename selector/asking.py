@@ -6,7 +6,14 @@ import msgspec
 
 from selector.domains import Domain, Value
 from selector.errors import ContradictionError, ValueRefusedError
-from selector.fields import ABSENT, LONGEST_VERSION, REQUEST_FIELDS, UNSET, one_line
+from selector.fields import (
+    ABSENT,
+    BATCH_FIELDS,
+    LONGEST_VERSION,
+    REQUEST_FIELDS,
+    UNSET,
+    one_line,
+)
 from selector.manifest import Manifest, Measure
 from selector.rules import Answer, Question
 from selector.values import Device, Facts, Layer, Request
@@ -41,6 +48,7 @@ COMPUTED_FROM = {
     "total_num_heads": ("num_heads", "tp_size"),
     "model_num_heads": ("total_num_heads", "tp_size"),
     "heads_divide": ("model_num_heads", "num_kv_heads", "total_num_kv_heads", "tp_size", "mla"),
+    "batch_num_heads": ("num_heads", "num_reqs"),
 }
 """Fields that are computed when a layer does not say them, and what they are computed from."""
 CHECKED = ("num_heads", "num_kv_heads", "gqa_group")
@@ -204,6 +212,11 @@ def _derive_heads(values: dict[str, Value | Domain]) -> None:
     """Heads of the whole model and of one rank, each from the other."""
     ranks, total = values["tp_size"], values.get("total_num_heads")
     heads, kv_heads = values.get("num_heads"), values.get("num_kv_heads")
+    requests = values["num_reqs"]
+    if isinstance(heads, int) and isinstance(requests, int):
+        values.setdefault("batch_num_heads", heads * requests)
+    elif heads == UNSET:
+        values.setdefault("batch_num_heads", UNSET)
     if isinstance(ranks, int):
         if total is None and isinstance(heads, int):
             total = values["total_num_heads"] = heads * ranks
@@ -281,8 +294,11 @@ def together(manifest: Manifest, question: Question, count: int) -> Question:
     Raises:
         ContradictionError: a ``space`` rule says that so many cannot.
     """
-    if count < 2 or "num_reqs" not in manifest.names:
+    if count < 2 or BATCH_FIELDS.isdisjoint(manifest.names):
         return question
+    heads = question.known("num_heads")
+    if isinstance(heads, int):
+        question = question.plus({"batch_num_heads": heads * count})
     counted = question.supposing("num_reqs", count)
     check_space(manifest, counted)
     return counted

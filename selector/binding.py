@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from selector.asking import ask, check_facts, check_space, together, with_request
 from selector.devices import find_device, note_on
+from selector.fields import BATCH_FIELDS
 from selector.judge import judge
 from selector.manifest import Manifest
 from selector.resolve import Route, resolve, resolve_batch, routes_of
@@ -97,7 +98,7 @@ class Selector:
             known = closed_facts(self.manifest, known)
         question = ask(self.manifest, where, layer, known, closed_world)
         check_space(self.manifest, question)
-        counted = "num_reqs" in layer.fields
+        counted = not BATCH_FIELDS.isdisjoint(layer.fields)
         return Bound(self.manifest, where, question, known, said, counted=counted)
 
 

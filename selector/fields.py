@@ -403,6 +403,11 @@ BUILTIN: tuple[Field, ...] = (
     _size("dcp_size", "Decode-context-parallel ranks.", "decode_context_parallel_size"),
     _size("pcp_size", "Prefill-context-parallel ranks.", "prefill_context_parallel_size"),
     _size("num_reqs", "Requests that run together in one step of the engine; 1 unless said."),
+    _size(
+        "batch_num_heads",
+        "Query heads of all requests that run together; unless said, num_heads times num_reqs.",
+        symbols=UNSET,
+    ),
     _size("query_len", "Request: new tokens; in a batch rule, the longest prefill's."),
     _size("seq_len", "Request: new plus cached tokens; in a batch rule, the longest prefill's."),
     _size("context_len", "Request: cached tokens; in a batch rule, the longest.", low=0),
@@ -413,6 +418,9 @@ BUILTIN: tuple[Field, ...] = (
 
 REQUEST_FIELDS = frozenset({"query_len", "seq_len", "context_len", "has_context", "num_prefills"})
 """Fields that change with each request, as measures do: no layer says them."""
+
+BATCH_FIELDS = frozenset({"num_reqs", "batch_num_heads"})
+"""Fields that requests which run together say of themselves, where their layer does not."""
 
 
 class Vocabulary:

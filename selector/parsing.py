@@ -13,6 +13,7 @@ from selector.document import Document, Mapping, Sequence
 from selector.domains import ANY, EMPTY, Domain, Value
 from selector.errors import AttnselError, UnknownFieldError
 from selector.fields import (
+    BATCH_FIELDS,
     BUILTIN,
     LONGEST_VERSION,
     REQUEST_FIELDS,
@@ -168,7 +169,7 @@ class Parser:
         facts = document.tree.get("facts", {})
         self.versions = {name for name, raw in facts.items() if _is_version("facts", raw)}
         self.changing = REQUEST_FIELDS.union(document.tree.get("measures", {}))
-        self.of_request = self.changing | {"num_reqs"}
+        self.of_request = self.changing | BATCH_FIELDS
         self.bounds: dict[str, list[Position]] = {}
         self.names: set[str] = set()
         self._accepted: dict[int, dict[str, FirstMatch[Test]]] = {}

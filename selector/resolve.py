@@ -14,7 +14,7 @@ from selector.asking import BatchTotals, with_batch, with_request
 from selector.choose import choosable, choose
 from selector.domains import Domain, Value
 from selector.errors import ContradictionError
-from selector.fields import REQUEST_FIELDS, show
+from selector.fields import BATCH_FIELDS, REQUEST_FIELDS, show
 from selector.judge import Judged, judge_all
 from selector.manifest import Entry, Manifest
 from selector.paths import (
@@ -344,13 +344,13 @@ def _layer(manifest: Manifest, asked: Question) -> dict[str, Value]:
     """The layer's fields as the answer shows them: values, or the set in words."""
     skipped = {"platform", "capability", *manifest.facts, *manifest.derive}
     skipped |= {*REQUEST_FIELDS, "total_num_heads", "model_num_heads", "heads_divide"}
+    if asked.known("num_reqs") == 1:  # nobody said it, or it says nothing
+        skipped |= BATCH_FIELDS
     skipped |= {m.name for m in manifest.measures}
     shown: dict[str, Value] = {}
     for name, value in asked.items():
         default = manifest.defaults.get(name)
         if name in skipped or (default and default.of(asked) == value):
-            continue
-        if (name, value) == ("num_reqs", 1):  # nobody said it, or it says nothing
             continue
         field = manifest.vocabulary.fields[name]
         shown[name] = asked.text(name) if isinstance(value, Domain) else value

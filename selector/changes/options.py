@@ -42,6 +42,7 @@ _SETTINGS = frozenset(
         "dcp_size",
         "pcp_size",
         "num_reqs",
+        "batch_num_heads",
     }
 )
 """Fields that are a choice of whoever runs the model; the others are the model's."""

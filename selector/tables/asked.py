@@ -14,6 +14,7 @@ from typing import Any
 
 from selector.binding import Bound
 from selector.errors import AttnselError
+from selector.fields import BATCH_FIELDS
 from selector.plan.memo import remember
 from selector.plan.places import Places
 from selector.rules import Question
@@ -116,8 +117,8 @@ class Asked:
         """The same of so many requests: another one where rules read how many run together."""
         if (
             count < 2
-            or "num_reqs" not in self.compiled.manifest.names
-            or "num_reqs" in self.layer.fields
+            or BATCH_FIELDS.isdisjoint(self.compiled.manifest.names)
+            or not BATCH_FIELDS.isdisjoint(self.layer.fields)
             or self.refused is not None
         ):
             return self

@@ -47,7 +47,7 @@ LENGTHS = ((1, 1), (1, 64), (2, 2), (8, 8), (64, 64), (64, 128), (128, 128), (12
 LENGTHS += ((700, 2049),)
 VERSIONS = (None, "1.0", "1.5", "2.0")
 DERIVED: dict[str, tuple[Any, ...]] = {"grade": (1, 2, 3), "kind": ("x_", "y_")}
-FOLLOWS = {"dcp": (False, True)}
+FOLLOWS: dict[str, tuple[Any, ...]] = {"dcp": (False, True), "batch_num_heads": (16, 48, 128)}
 REQUEST = {
     "query_len": (1, 2, 8, 64, 128),
     "seq_len": (1, 64, 128, 2048),
@@ -65,6 +65,7 @@ NUMBERS = {
     "dcp_size",
     "num_reqs",
     "num_heads",
+    "batch_num_heads",
     "grade",
     "query_len",
     "seq_len",
@@ -72,7 +73,7 @@ NUMBERS = {
     "mask_words",
 }
 SYMBOLS = {"block_size": ["unset"], "sliding_window": ["unset"], "num_heads": ["unset"]}
-SYMBOLS |= {"index_topk": ["absent"], "mode": ["unset"]}
+SYMBOLS |= {"index_topk": ["absent"], "mode": ["unset"], "batch_num_heads": ["unset"]}
 CAPABILITIES = ("8.0", "9.0", "12.0", "9.x", "12.x", ">=9.0", "<9.0", "<12.0", "8.0..9.0")
 BOUNDS = ("index_topk", "tp_size", "grade", "num_reqs")
 LAYER_FIELDS = tuple(f for f in VALUES if f != "probe")

@@ -20,6 +20,7 @@ from hypothesis import assume, given, settings
 
 from selector import Outcome, Phase, Policy, Request
 from selector.errors import ContradictionError
+from selector.fields import BATCH_FIELDS
 from selector.loading import loads
 from selector.values import Choice, Resolution, Verdict
 
@@ -94,9 +95,11 @@ def known_of(tree: Tree, fields: Fields, lengths: list[tuple[int, int]]) -> Fiel
     context = max(s - q for q, s in lengths)
     tile = 128 if query <= 128 else 256
     words = ceil(ceil(max(query, context) / 32) / 4) * 4
+    heads = fields["num_heads"]
     known = {
         **fields,
         "dcp": fields["dcp_size"] > 1,
+        "batch_num_heads": heads if heads == "unset" else heads * fields["num_reqs"],
         "query_len": query,
         "seq_len": seq,
         "has_context": context > 0,
@@ -380,7 +383,7 @@ def test_a_batch(case: Case) -> None:
     bound = bound_or_assume(manifest, asked)
     requests = [Request(q, s, asked.speculative_tokens) for q, s in more]
     assert bound.resolve_batch(requests[:1]) == (bound.resolve_one(requests[0]),)
-    if asked.fields["num_reqs"] == 1 and "num_reqs" in json.dumps(tree):
+    if asked.fields["num_reqs"] == 1 and any(f in json.dumps(tree) for f in BATCH_FIELDS):
         asked = replace(asked, fields={**asked.fields, "num_reqs": len(more)})
     try:
         counted = bind(manifest, asked)

@@ -59,6 +59,9 @@ def test_what_silence_means(manifest: Manifest) -> None:
     assert question.known("num_reqs") == 1
     assert ask(manifest, H200, Layer.of(), Facts(), closed_world=True).known("num_reqs") == 1
     assert of(manifest, Layer.of(num_reqs=32)).known("num_reqs") == 32
+    assert of(manifest, Layer.of(num_heads=8)).known("batch_num_heads") == 8
+    assert of(manifest, Layer.of(num_heads=8, num_reqs=4)).known("batch_num_heads") == 32
+    assert of(manifest, Layer.of(num_reqs=4)).known("batch_num_heads") is None
     for name in ("head_size", "dtype", "kv_cache_dtype", "num_heads", "dense_prefill", "seq_len"):
         assert question.known(name) is None
         assert question.text(name) == "unknown"
