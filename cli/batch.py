@@ -10,7 +10,7 @@ from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, NamedTuple, Protocol, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Protocol, TextIO
 
 import typer
 
@@ -18,17 +18,16 @@ from cli.exits import Exit
 from cli.options import Arch, AsClaimed, ClosedWorld, Gpu, ManifestOption, OverlayOption
 from cli.progress import Progress
 from selector.errors import AttnselError
-from selector.plan.memo import remember
 
 if TYPE_CHECKING:
     from selector.tables.batch import Answers
+    from selector.tables.lines import BadLine
     from selector.tables.rows import RowReader
     from selector.values import Model
 
 _CHUNK_ROWS = 4096
 _BATCH_ROWS = 1 << 15
 _LONGEST_LINE = 4 << 20
-_MOST_WRITTEN = 1 << 12
 _OTHER_TABLES = (".csv", ".tsv", ".xlsx", ".xls", ".feather", ".arrow", ".orc", ".avro", ".gz")
 
 
@@ -117,13 +116,6 @@ class Table(Protocol):
         """Yields all rows as Arrow record batches of one schema."""
 
 
-class BadLine(NamedTuple):
-    """A line that is no row."""
-
-    number: int
-    error: str
-
-
 def _load(reference: str) -> Model:
     """The model a row names: a preset or a file, never standard input, where rows may come from."""
     from selector.models import load_model
@@ -155,6 +147,8 @@ def _summarise(reader: RowReader, counts: Counts) -> None:
 
 
 def _read_jsonl(stream: BinaryIO) -> Iterator[dict[str, Any] | BadLine]:
+    from selector.tables.lines import BadLine, read_line
+
     for number in itertools.count(1):
         line = stream.readline(_LONGEST_LINE + 1)
         if not line:
@@ -166,40 +160,7 @@ def _read_jsonl(stream: BinaryIO) -> Iterator[dict[str, Any] | BadLine]:
             continue
         if not line.strip():
             continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            yield BadLine(number, f"line {number} is not JSON: {_problem(error)}")
-            continue
-        if isinstance(row, dict):
-            yield row
-        else:
-            yield BadLine(number, f"line {number} is not a JSON object")
-
-
-def _problem(error: Exception) -> str:
-    column = f" at column {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
-    words = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
-    return f"{words[:1].lower()}{words[1:80]}{column}"
-
-
-class Written:
-    """Rows as JSON; an answer that many rows have is written out once."""
-
-    def __init__(self) -> None:
-        self._ends: dict[int, tuple[Mapping[str, Any], str]] = {}
-
-    def line(self, kept: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
-        """A row and its answer as one JSON object; they have no name in common."""
-        known = self._ends.get(id(answer))
-        if known is None:
-            from selector.tables.answers import ANSWER_COLUMNS
-
-            end = json.dumps({name: answer[name] for name in ANSWER_COLUMNS}, default=str)[1:]
-            # what is known by its id is kept, so that the id stays its own
-            known = remember(self._ends, id(answer), (answer, end), _MOST_WRITTEN)
-        begin = json.dumps(kept, default=str)[:-1]
-        return f"{begin}{', ' if kept else ''}{known[1]}"
+        yield read_line(line, number)
 
 
 def _arrow() -> Any:
@@ -224,6 +185,8 @@ class JsonTable:
 
     def lines(self) -> Iterator[str]:
         """Yields every row as a JSON object."""
+        from selector.tables.lines import Written
+
         written = Written()
         return (written.line(kept, answer) for kept, answer in self._rows())
 
@@ -240,16 +203,10 @@ class JsonTable:
 
     def _rows(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
         """Yields what is kept of each row, and its answer."""
-        from selector.tables.answers import failed
-        from selector.tables.rows import kept_of
+        from selector.tables.lines import answered
 
         for row in self._read():
-            kept: dict[str, Any]
-            if isinstance(row, BadLine):
-                kept, answer = {"line": row.number}, failed(row.error)
-            else:
-                kept = kept_of(row)
-                answer = self.reader.columns(row)
+            kept, answer = answered(self.reader, row)
             self.counts.add(answer)
             self.progress.show(self.counts.rows)
             yield kept, answer
@@ -274,6 +231,8 @@ class ParquetTable:
 
     def lines(self) -> Iterator[str]:
         """Yields every row as a JSON object."""
+        from selector.tables.lines import Written
+
         written = Written()
         for piece in self._pieces():
             rows = self._kept(piece).to_pylist()

@@ -19,15 +19,12 @@ from cli.options import ENGINE, Format
 from cli.terminal import note, places, show, show_json
 
 if TYPE_CHECKING:
-    from selector.binding import Selector
     from selector.fields import Vocabulary
-    from selector.serving.diagnosis.answer import Diagnosis
+    from selector.manifest import Manifest
     from selector.serving.logs.log import Log
-    from selector.values import Device
 
 __all__ = ["explain_log"]
 
-_MOST_ANSWERS = 12
 _CHUNK = 1 << 16
 _REFUSED = {
     "model": "the error says what layer it is about; --set changes it",
@@ -54,6 +51,8 @@ def explain_log(file: str, parameters: Mapping[str, Any], form: Format) -> None:
     """
     from selector.binding import Selector
     from selector.report.diagnosis import diagnosis_json, diagnosis_lines
+    from selector.serving.diagnosis.answer import Given
+    from selector.serving.diagnosis.whole import diagnose_log
 
     for name, why in _REFUSED.items():
         if parameters.get(name):
@@ -62,60 +61,22 @@ def explain_log(file: str, parameters: Mapping[str, Any], form: Format) -> None:
     device = named_device(flags.arch, flags.gpu)  # none: the log may say it
     selector = Selector.load(flags.manifest or ENGINE, overlays=flags.overlay)
     log = _read(file, selector.manifest.vocabulary)
-    own = _of_its_version(log, selector)
-    other = selector if own is not None else None
-    selector = own or selector
-    found = _diagnose(log, selector, other, device, flags)
+
+    def given(manifest: Manifest) -> Given:
+        settings = read_settings(manifest, flags.settings)
+        return Given(settings.fields, settings.facts)
+
+    diagnosed = diagnose_log(log, selector, device, given, lambda words: note(f"attnsel: {words}"))
+    found, selector = diagnosed.diagnoses, diagnosed.selector
     if form is Format.JSON:
         show_json(diagnosis_json(found, selector))
     else:
         show(diagnosis_lines(found, selector, places(selector.manifest.ref.file)))
-    if (left := len(log.errors) - len(found)) > 0:
-        note(f"attnsel: {left} more different errors in the log; the first {len(found)} are shown")
+    if diagnosed.left:
+        shown = f"the first {len(found)} are shown"
+        note(f"attnsel: {diagnosed.left} more different errors in the log; {shown}")
     if not all(one.runs for one in found):
         raise typer.Exit(Exit.NO_BACKEND)
-
-
-def _of_its_version(log: Log, selector: Selector) -> Selector | None:
-    """The selector of the log's own version, if a manifest of it is known here."""
-    from selector.binding import Selector
-    from selector.errors import AttnselError
-    from selector.serving.diagnosis.between import are_same, known_versions
-
-    if log.version is None or are_same(log.version.text, selector.manifest.ref.version):
-        return None
-    for version, path in known_versions(selector.manifest).items():
-        if are_same(log.version.text, version):
-            try:
-                return Selector.load(path)
-            except (AttnselError, OSError) as error:
-                note(f"attnsel: {path} is of the log's version but not used: {str(error)[:200]}")
-    return None
-
-
-def _diagnose(
-    log: Log, selector: Selector, other: Selector | None, device: Device | None, flags: Flags
-) -> list[Diagnosis]:
-    from selector.serving.diagnosis.answer import Given, diagnose
-
-    if not log.errors:
-        raise UsageError(_nothing_found(log))
-    settings = read_settings(selector.manifest, flags.settings)
-    given = Given(settings.fields, settings.facts)
-    return [diagnose(e, log, selector, device, given, other) for e in log.errors[:_MOST_ANSWERS]]
-
-
-def _nothing_found(log: Log) -> str:
-    looked = (
-        'looked for "No valid attention backend found for ...", "No valid MLA prefill backend '
-        'found ...", "Selected backend ... is not valid for this configuration" and what backends '
-        "of vLLM say by themselves"
-    )
-    if not log.unread:
-        return f"no attention error in the log: {looked}"
-    first, more = log.unread[0], len(log.unread) - 1
-    others = f" (and {more} more)" if more else ""
-    return f"line {first.line:,} is not understood{others}: {first.text}; {looked}"
 
 
 def _read(file: str, vocabulary: Vocabulary) -> Log:

@@ -46,18 +46,23 @@ class Snapshot:
         name: of the live manifest.
         generation: 1 for the first, one more for each that replaced it.
         selector: answers from it.
-        text: the file's bytes.
+        sources: what it was read from: names and bytes, the manifest first.
         loaded_at: when, in seconds since 1970.
         worked_out: what was computed from it, by what asked for it; gone when it is.
     """
 
     def __init__(
-        self, name: str, generation: int, selector: Selector, text: bytes, loaded_at: float
+        self,
+        name: str,
+        generation: int,
+        selector: Selector,
+        sources: Sequence[tuple[str, bytes]],
+        loaded_at: float,
     ) -> None:
         self.name = name
         self.generation = generation
         self.selector = selector
-        self.text = text
+        self.sources = sources
         self.loaded_at = loaded_at
         self.worked_out: dict[str, Any] = {}
 
@@ -198,7 +203,7 @@ class LiveManifest:
 
     def _snapshot(self, sources: list[tuple[str, bytes]], generation: int) -> Snapshot:
         selector = Selector(load_sources(sources))
-        return Snapshot(self.name, generation, selector, sources[0][1], self._clock())
+        return Snapshot(self.name, generation, selector, sources, self._clock())
 
 
 def _state_of(files: Iterable[Path]) -> _State:

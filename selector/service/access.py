@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 from typing import Any
 
-from selector.service.calls import Answer
+from selector.service.calls import Answer, Call
 from selector.service.problems import Problem
 
 __all__ = ["EXPLORER", "Access", "headers_of"]
@@ -64,18 +64,18 @@ class Access:
         )
 
 
-def headers_of(answer: Answer, id: str) -> list[tuple[bytes, bytes]]:
+def headers_of(answer: Answer, call: Call) -> list[tuple[bytes, bytes]]:
     """The headers of an answer: its own, those of its snapshot, and those that all have."""
     headers = [
         (b"content-type", answer.media.encode()),
-        (b"x-request-id", id.encode()),
+        (b"x-request-id", call.id.encode()),
         *_ALWAYS,
         *(
             (name.lower().encode(), value.encode("latin-1"))
             for name, value in answer.headers.items()
         ),
     ]
-    snapshot = answer.snapshot
+    snapshot = call.snapshot
     if snapshot is not None:
         headers += (
             (b"attnsel-manifest", snapshot.name.encode("ascii", "backslashreplace")),

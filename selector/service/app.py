@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route, Router
 
 from selector.errors import AttnselError
-from selector.live import LiveManifest, LiveManifests, Watcher
+from selector.live import LiveManifest, LiveManifests, Snapshot, Watcher
 from selector.service import handlers
 from selector.service.access import Access, headers_of
 from selector.service.calls import Answer, Call, GoneError
@@ -25,6 +25,7 @@ from selector.service.limits import Limits
 from selector.service.log import Log
 from selector.service.metrics import Metrics
 from selector.service.problems import PROBLEM_TYPE, Problem, problem_body, problem_of
+from selector.service.workers import Work, WorkError, Workers
 
 __all__ = ["Service"]
 
@@ -53,7 +54,6 @@ class Service:
     Attributes:
         live: the manifests that answer.
         limits: what is refused beyond.
-        slow: lets so many slow questions be worked on at once.
         draining: whether it is about to end.
     """
 
@@ -80,7 +80,7 @@ class Service:
         self.limits = limits or Limits()
         self.access = access or Access(None)
         self.metrics = Metrics(live)
-        self.slow = asyncio.Semaphore(self.limits.at_once)
+        self._workers = Workers(self.limits.at_once)
         self.draining = False
         self._watch_s = watch_s
         self._ids = map("{}-{:x}".format, itertools.repeat(os.urandom(6).hex()), itertools.count(1))
@@ -110,6 +110,23 @@ class Service:
             findings=found,
         )
 
+    def take(self, call: Call, name: str | None) -> Snapshot:
+        """The snapshot that answers a call, from its start to its end.
+
+        Raises:
+            UnknownManifestError: none of that name is served.
+        """
+        call.snapshot = self.live.current(name)
+        return call.snapshot
+
+    async def work(self, work: Work, *arguments: object) -> bytes:
+        """What slow work gives, within the deadline.
+
+        Raises:
+            Problem: what the work raises; or the deadline passed.
+        """
+        return await self._workers.do(work, *arguments, deadline_s=self.limits.deadline_s)
+
     def reload_soon(self, *_: object) -> None:
         """Reads all files anew, on another thread; a handler of a signal."""
         threading.Thread(target=self._reload, name="attnsel-reload", daemon=True).start()
@@ -125,6 +142,7 @@ class Service:
         try:
             yield
         finally:
+            self._workers.stop()
             await asyncio.to_thread(watcher.stop)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -168,12 +186,14 @@ class Service:
 
     def _log_bug(self, call: Call, error: BaseException) -> None:
         where = "".join(traceback.format_tb(error.__traceback__))
-        what = f"{type(error).__name__}"
+        if isinstance(error, WorkError):
+            where = str(error)
+        what = type(error).__name__  # its words may hold what the request holds
         self.log.write("error", "bug", request_id=call.id, error=what, traceback=where)
 
     async def _send(self, call: Call, answer: Answer, send: Any) -> bool:
         """Sends an answer; whether all of it could be sent."""
-        headers = headers_of(answer, call.id)
+        headers = headers_of(answer, call)
         body = answer.body
         if isinstance(body, bytes):
             headers.append((b"content-length", b"%d" % len(body)))
@@ -195,7 +215,7 @@ class Service:
         self.metrics.add(route, status, seconds)
         if not self.log.requests:
             return
-        answered = call.answer.snapshot if call.answer is not None else None
+        answered = call.snapshot
         self.log.write(
             "info" if status < 500 else "error",
             "request",

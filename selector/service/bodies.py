@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -12,7 +11,17 @@ from msgspec import UNSET, UnsetType
 from selector.service.problems import Problem
 from selector.values import Device, Facts, Policy, Request
 
-__all__ = ["Lengths", "Question", "Said", "check_depth", "read_body"]
+__all__ = [
+    "Asks",
+    "Lengths",
+    "Logged",
+    "Question",
+    "Said",
+    "Side",
+    "Sides",
+    "is_deeper",
+    "read_body",
+]
 
 T = TypeVar("T")
 Plain = str | int | float | bool | None
@@ -101,10 +110,79 @@ class Said(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Question(Said, forbid_unknown_fields=True, kw_only=True):
-    """The body of ``/v1/resolve`` and, without a log, of ``/v1/explain``."""
+    """The body of ``/v1/resolve`` and, without a log, of ``/v1/explain``.
+
+    Attributes:
+        manifest: the name of one that is served; the first when ``None``.
+        request: the lengths.
+    """
 
     manifest: str | None = None
     request: Lengths = Lengths()
+
+
+class Logged(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of ``/v1/explain`` with an engine's log.
+
+    Attributes:
+        log: its text.
+        manifest: the name of one that is served; the first when ``None``.
+        device: where it ran, if the log does not say it.
+        layer: fields that come before what the log says.
+        facts: the same of software.
+    """
+
+    log: str
+    manifest: str | None = None
+    device: str | None = None
+    layer: dict[str, Plain] = msgspec.field(default_factory=dict)
+    facts: dict[str, str | bool | None] = msgspec.field(default_factory=dict)
+
+
+class Asks(msgspec.Struct):
+    """What tells the two bodies of ``/v1/explain`` apart, and who answers."""
+
+    log: Any | UnsetType = UNSET
+    manifest: str | None = None
+
+
+class Side(msgspec.Struct, forbid_unknown_fields=True):
+    """One side of a comparison: a manifest that is served, or a document.
+
+    Attributes:
+        name: of one that is served.
+        document: the text of one.
+        as_claimed: take what engines claim, not what is true.
+    """
+
+    name: str | UnsetType = UNSET
+    document: str | UnsetType = UNSET
+    as_claimed: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.name is UNSET) == (self.document is UNSET):
+            raise ValueError("a side has a name or a document, and not both")
+
+
+class Sides(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of ``/v1/diff``.
+
+    Attributes:
+        old: what is compared with; a text is the name of one that is served.
+        new: the other.
+        limit: changes that are shown, and regions of each of them.
+    """
+
+    old: str | Side
+    new: str | Side
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 3
+
+    @property
+    def names(self) -> set[str]:
+        """The manifests that are to be served."""
+        sides = (self.old, self.new)
+        said = (one if isinstance(one, str) else one.name for one in sides)
+        return {name for name in said if isinstance(name, str)}
 
 
 def read_body(data: bytes, kind: type[T], depth: int) -> T:
@@ -113,7 +191,8 @@ def read_body(data: bytes, kind: type[T], depth: int) -> T:
     Raises:
         Problem: it is no JSON, is nested too deeply, or has other fields or types.
     """
-    check_depth(data, depth)
+    if is_deeper(data, depth):
+        raise Problem(400, "TOO_DEEP", f"the body is nested more than {depth} deep")
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError as error:
@@ -131,28 +210,13 @@ _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
 _BRACKETS = re.compile(rb"[\[{\]}]")
 
 
-def check_depth(data: bytes, most: int) -> None:
-    """Refuses JSON that is nested too deeply, before anything reads it.
-
-    Raises:
-        Problem: it is.
-    """
+def is_deeper(data: bytes, most: int) -> bool:
+    """Whether JSON is nested more than so deep; told before anything reads it."""
     if data.count(b"{") + data.count(b"[") <= most:
-        return
+        return False
     depth = 0
     for bracket in _BRACKETS.findall(_STRINGS.sub(b"", data)):
         depth += 1 if bracket in b"[{" else -1
         if depth > most:
-            raise Problem(400, "TOO_DEEP", f"the body is nested more than {most} deep")
-
-
-def read_query(query: Mapping[str, str], known: frozenset[str]) -> None:
-    """Refuses parameters of a URL that nobody knows.
-
-    Raises:
-        Problem: there is one.
-    """
-    for name in query:
-        if name not in known:
-            takes = f"it takes {', '.join(sorted(known))}" if known else "it takes none"
-            raise Problem(422, "PARAMETER", f'no parameter is called "{name[:60]}"; {takes}')
+            return True
+    return False

@@ -29,16 +29,14 @@ class Answer:
         body: all of it, or piece by piece.
         media: its type.
         status: of HTTP.
-        snapshot: answered it, if one did.
         headers: that go with it.
     """
 
-    __slots__ = ("body", "headers", "media", "snapshot", "status")
+    __slots__ = ("body", "headers", "media", "status")
 
     def __init__(
         self,
         body: bytes | AsyncIterator[bytes],
-        snapshot: Snapshot | None = None,
         *,
         media: str = JSON,
         status: int = 200,
@@ -47,7 +45,6 @@ class Answer:
         self.body = body
         self.media = media
         self.status = status
-        self.snapshot = snapshot
         self.headers = headers or {}
 
 
@@ -60,9 +57,11 @@ class Call:
         limits: what it may ask for.
         answer: what goes back, once that is known.
         route: the pattern of its path, once that is known.
+        snapshot: what answers, once that is known.
+        trusted: whether it shows the token, where one is wanted.
     """
 
-    __slots__ = ("_receive", "answer", "id", "limits", "route", "scope", "trusted")
+    __slots__ = ("_receive", "answer", "id", "limits", "route", "scope", "snapshot", "trusted")
 
     def __init__(self, scope: Any, receive: Any, id: str, limits: Limits, trusted: bool) -> None:
         self.scope = scope
@@ -71,6 +70,7 @@ class Call:
         self.trusted = trusted
         self.answer: Answer | None = None
         self.route = ""
+        self.snapshot: Snapshot | None = None
         self._receive = receive
 
     def header(self, name: bytes) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
+
+from msgspec import UNSET
 
 from selector.errors import UnknownBackendError
 from selector.live import LiveManifest, Snapshot
@@ -14,9 +16,11 @@ from selector.report.entries import entries_json
 from selector.report.matrix import matrix_json, support_matrix
 from selector.report.verified import backend_json
 from selector.resources import packaged
+from selector.service import slow
 from selector.service.access import EXPLORER
 from selector.service.answers import ask
-from selector.service.bodies import Question, read_body
+from selector.service.batches import FORMS, read_batch, reader_of
+from selector.service.bodies import Asks, Question, Sides, read_body
 from selector.service.calls import JSON, Answer, Call
 from selector.service.problems import Problem
 
@@ -25,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ROUTES"]
 
-T = TypeVar("T")
+_YAML = ("application/yaml", "text/yaml", "application/x-yaml", "text/x-yaml", "text/plain")
 
 
 def _json(value: object) -> bytes:
@@ -38,19 +42,6 @@ def _kept(snapshot: Snapshot, name: str, make: Callable[[], bytes]) -> bytes:
     if found is None:
         found = snapshot.worked_out[name] = make()
     return found
-
-
-async def _slowly(service: Service, work: Callable[[], T]) -> T:
-    """Does slow work on a thread of its own, within the deadline.
-
-    Raises:
-        Problem: the deadline passed.
-    """
-    try:
-        async with asyncio.timeout(service.limits.deadline_s), service.slow:
-            return await asyncio.to_thread(work)
-    except TimeoutError:
-        raise Problem(503, "DEADLINE", "no answer was found in time") from None
 
 
 def _expect(call: Call, *kinds: str) -> None:
@@ -66,42 +57,91 @@ def _expect(call: Call, *kinds: str) -> None:
 
 async def _resolve(service: Service, call: Call) -> Answer:
     _expect(call, JSON)
+    call.query()
     data = await call.body(service.limits.body_bytes)
     body = read_body(data, Question, service.limits.depth)
-    snapshot = service.live.current(body.manifest)
+    snapshot = service.take(call, body.manifest)
     request = body.request.request()
     cases = ask(snapshot, body).cases(request)
-    return Answer(_json(answer_json(cases)), snapshot)
+    return Answer(_json(answer_json(cases)))
+
+
+async def _explain(service: Service, call: Call) -> Answer:
+    _expect(call, JSON)
+    call.query()
+    data = await call.body(service.limits.body_bytes)
+    depth = service.limits.depth
+    asks = read_body(data, Asks, depth)
+    snapshot = service.take(call, asks.manifest)
+    work = slow.explain if asks.log is UNSET else slow.explain_log
+    return Answer(await service.work(work, slow.Source.of(snapshot), data, depth))
+
+
+async def _batch(service: Service, call: Call) -> Answer:
+    _expect(call, *FORMS)
+    query = call.query("manifest", "device", "as_claimed", "closed_world")
+    snapshot = service.take(call, query.get("manifest"))
+    reader = reader_of(snapshot, query)
+    data = await call.body(service.limits.batch_bytes)
+    batch = await asyncio.to_thread(read_batch, call, data, reader, service.limits)
+    service.metrics.rows.inc(batch.rows)
+    return Answer(batch.stream(), media=batch.media)
+
+
+async def _lint(service: Service, call: Call) -> Answer:
+    _expect(call, *_YAML)
+    call.query()
+    data = await call.body(service.limits.body_bytes)
+    return Answer(await service.work(slow.lint, "<body>", data))
+
+
+async def _diff(service: Service, call: Call) -> Answer:
+    _expect(call, JSON)
+    call.query()
+    data = await call.body(service.limits.body_bytes)
+    depth = service.limits.depth
+    names = read_body(data, Sides, depth).names
+    served = {name: slow.Source.of(service.live.current(name)) for name in names}
+    return Answer(await service.work(slow.compare, data, depth, served))
 
 
 # -- what a manifest states ----------------------------------------------------------------------
 
 
 async def _backends(service: Service, call: Call) -> Answer:
-    snapshot = service.live.current(call.query("manifest").get("manifest"))
+    snapshot = service.take(call, call.query("manifest").get("manifest"))
     stated = snapshot.selector.manifest
-    return Answer(_kept(snapshot, "backends", lambda: _json(entries_json(stated))), snapshot)
+    return Answer(_kept(snapshot, "backends", lambda: _json(entries_json(stated))))
 
 
 async def _backend(service: Service, call: Call) -> Answer:
-    snapshot = service.live.current(call.query("manifest").get("manifest"))
+    snapshot = service.take(call, call.query("manifest").get("manifest"))
     stated = snapshot.selector.manifest
     try:
         entry = stated.entry(call.scope["path_params"]["name"])
     except UnknownBackendError as error:
         raise Problem(404, error.code, str(error)) from None
     made = _kept(snapshot, f"backend {entry.name}", lambda: _json(backend_json(entry, stated)))
-    return Answer(made, snapshot)
+    return Answer(made)
+
+
+async def _manifest(service: Service, call: Call) -> Answer:
+    snapshot = service.take(call, call.query("manifest").get("manifest"))
+    tag = f'W/"{snapshot.digest}"'  # weak: it says what is meant, not how it is written
+    headers = {"etag": tag}
+    if call.header(b"if-none-match") in (tag, tag[2:], "*"):
+        return Answer(b"", media=_YAML[0], status=304, headers=headers)
+    return Answer(snapshot.sources[0][1], media=_YAML[0], headers=headers)
 
 
 async def _matrix(service: Service, call: Call) -> Answer:
-    snapshot = service.live.current(call.query("manifest").get("manifest"))
+    snapshot = service.take(call, call.query("manifest").get("manifest"))
 
     def make() -> bytes:
         selector = snapshot.selector
         return _json(matrix_json([support_matrix(selector)], selector))
 
-    return Answer(await _slowly(service, lambda: _kept(snapshot, "matrix", make)), snapshot)
+    return Answer(await asyncio.to_thread(_kept, snapshot, "matrix", make))
 
 
 # -- how the service is --------------------------------------------------------------------------
@@ -157,6 +197,11 @@ async def _explorer(service: Service, call: Call) -> Answer:
 
 ROUTES = (
     ("POST", "/v1/resolve", _resolve),
+    ("POST", "/v1/resolve:batch", _batch),
+    ("POST", "/v1/explain", _explain),
+    ("POST", "/v1/lint", _lint),
+    ("POST", "/v1/diff", _diff),
+    ("GET", "/v1/manifest", _manifest),
     ("GET", "/v1/backends", _backends),
     ("GET", "/v1/backends/{name}", _backend),
     ("GET", "/v1/matrix", _matrix),

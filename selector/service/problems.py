@@ -42,6 +42,11 @@ class Problem(Exception):  # noqa: N818 (RFC 9457 calls it so)
         self.findings = findings
         self.headers = headers or {}
 
+    @property
+    def parts(self) -> tuple[int, str, str, list[object]]:
+        """What another process makes the same problem from."""
+        return self.status, self.code, self.detail, [to_json(one) for one in self.findings]
+
 
 def problem_of(error: AttnselError) -> Problem:
     """An error of a call as a problem: a manifest that is not served is 404, all else 422."""
