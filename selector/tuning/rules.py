@@ -16,7 +16,7 @@ from selector.tuning.results import Shape
 __all__ = ["FIELDS", "Condition", "Conditions", "Rule", "Test", "conditions_over", "values_of"]
 
 FIELDS = (
-    *("query_len", "context_len", "num_reqs", "gqa_group", "head_size"),
+    *("query_len", "context_len", "batch_num_heads", "num_reqs", "gqa_group", "head_size"),
     *("num_kv_heads", "num_heads", "block_size"),
 )
 """Fields that a rule may test; of two rules that say the same of the shapes, the earlier."""
@@ -76,6 +76,7 @@ def values_of(shape: Shape) -> dict[str, int]:
         "query_len": query_len,
         "context_len": seq_len - query_len,
         "num_reqs": shape.num_reqs,
+        "batch_num_heads": shape.num_heads * shape.num_reqs,
         "gqa_group": shape.num_heads // shape.num_kv_heads,
         "head_size": shape.head_size,
         "num_kv_heads": shape.num_kv_heads,

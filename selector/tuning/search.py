@@ -25,9 +25,7 @@ __all__ = ["PRICES", "Aims", "find_rules"]
 PRICES = (0.001, 0.002, 0.004)
 """Mean costs that a rule may have to save for each of its bounds."""
 
-_PARTS = 5
-_NEAR = 0.5
-"""Standard errors by which a price may be worse than the best and still do."""
+_PARTS = 10
 
 _ALIKE = 1.1
 """How much slower, at one shape, a candidate may be that stands in for another."""
@@ -60,9 +58,9 @@ class Aims(msgspec.Struct, frozen=True):
 def find_rules(measured: Sequence[Measured], aims: Aims) -> tuple[Rule, ...]:
     """A list of rules for these shapes; the last one holds for all.
 
-    What a rule must save is chosen first: each of :data:`PRICES` is tried on five parts of the
-    shapes, the rules found on the other four; of those that do not differ from the best by more
-    than half the standard error of the difference, the highest is taken, for the shortest list.
+    What a rule must save is chosen first: each of :data:`PRICES` is tried on ten parts of the
+    shapes, the rules found on the other nine, and the one with the least regret there is taken.
+    Bounds on the worst are left out of that: a few shapes would decide.
 
     Args:
         measured: shapes and times; a candidate without a time cannot run that shape.
@@ -77,28 +75,30 @@ def find_rules(measured: Sequence[Measured], aims: Aims) -> tuple[Rule, ...]:
 
 
 def _price(table: _Table) -> float:
-    """The price whose lists cost least over shapes that they were not found on, or nearly so."""
+    """The price whose lists have the least regret over shapes that they were not found on."""
     parts = numpy.arange(table.count) % _PARTS
-    unseen = {price: numpy.zeros(table.count) for price in PRICES}
-    for part in range(_PARTS):
-        for price in PRICES:
-            costs = table.costs_of(_found(table, parts != part, price))
-            unseen[price][parts == part] = costs[parts == part]
-    best = unseen[min(PRICES, key=lambda price: (unseen[price].sum(), price))]
 
-    def is_near(price: float) -> bool:
-        more = unseen[price] - best
-        return bool(more.mean() <= _NEAR * more.std() / len(more) ** 0.5)
+    def unseen(price: float) -> float:
+        regrets = numpy.zeros(table.count)
+        for part in range(_PARTS):
+            found = _found(table, parts != part, price)
+            regrets[parts == part] = table.chosen(table.regrets, found)[parts == part]
+        return float(regrets.sum())
 
-    return max(price for price in PRICES if is_near(price))
+    return min(PRICES, key=lambda price: (round(unseen(price), 9), -price))
+
+
+def _log_regret(one: Measured, order: Sequence[str]) -> float:
+    """The logarithm of an order's regret for one shape."""
+    times = one.times
+    name = next((name for name in order if name in times), None)
+    return log(_NOTHING if name is None else times[name] / min(times.values()))
 
 
 def _cost(one: Measured, order: Sequence[str], aims: Aims) -> float:
     """What an order costs for one shape: more than its regret where that is beyond the bound."""
-    times = one.times
-    name = next((name for name in order if name in times), None)
-    regret = _NOTHING if name is None else times[name] / min(times.values())
-    return log(regret) + aims.weight * max(0.0, log(regret / aims.worst))
+    regret = _log_regret(one, order)
+    return regret + aims.weight * max(0.0, regret - log(aims.worst))
 
 
 def _without_doubles(measured: Sequence[Measured], names: Sequence[str]) -> list[str]:
@@ -147,17 +147,24 @@ class _Table:
         self.costs: _Floats = numpy.array(
             [[_cost(one, order, aims) for order in self.orders] for one in measured]
         )
+        self.regrets: _Floats = numpy.array(
+            [[_log_regret(one, order) for order in self.orders] for one in measured]
+        )
         values = [values_of(one.shape) for one in measured]
         self.conditions: Conditions = conditions_over(values, aims.fields, aims.shapes)
         self.wide = self.conditions.holds.astype(numpy.float32)
 
     def costs_of(self, found: _List) -> _Floats:
         """What a list costs for every shape."""
-        costs = self.costs[:, found.last].copy()
+        return self.chosen(self.costs, found)
+
+    def chosen(self, values: _Floats, found: _List) -> _Floats:
+        """Of values by shape and candidate, those of the candidates that a list chooses."""
+        mine = values[:, found.last].copy()
         for condition, first in reversed(found.rules):
             holds = self.conditions.holds[condition]
-            costs[holds] = self.costs[holds, first]
-        return costs
+            mine[holds] = values[holds, first]
+        return mine
 
     def rules(self, found: _List) -> tuple[Rule, ...]:
         """A list in words, each with who follows its first candidate where that cannot run."""

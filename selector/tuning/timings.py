@@ -40,7 +40,7 @@ class Timings(msgspec.Struct, frozen=True):
     @property
     def sources(self) -> str:
         """The files, as a manifest's ``source`` names them."""
-        return ", ".join(f"evidence/{name}.json" for name in self.files)
+        return ", ".join(f"evidence/timings/{name}.json" for name in self.files)
 
     @property
     def newest(self) -> Results:

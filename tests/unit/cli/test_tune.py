@@ -82,7 +82,7 @@ def test_yaml_is_ready_to_paste(run: Run, file: Path) -> None:
     assert re.search(
         r"2\.00× the fastest's time on \d+ shapes \(H200, 2026-11-01\)", first["reason"]
     )
-    assert first["source"] == "evidence/timings.json"
+    assert first["source"] == "evidence/timings/timings.json"
 
 
 def test_json_is_by_the_schema(run: Run, file: Path) -> None:
@@ -104,7 +104,7 @@ def test_several_files_are_one(run: Run, file: Path, tmp_path: Path) -> None:
     assert f"{count} shapes measured again: the newer times count." in ran.out
     assert "7 shapes of the grid not reached." in ran.out
     assert "2026-11-01 to 2026-11-02 · timings, more" in ran.out
-    assert "source: evidence/timings.json, evidence/more.json" in ran.out
+    assert "source: evidence/timings/timings.json, evidence/timings/more.json" in ran.out
     older = timings(facts={**timings().facts, "cuda": "12.8"})
     more.write_bytes(msgspec.json.encode(older))
     ran = run("tune", file, more)

@@ -102,7 +102,7 @@ def test_lists_keep_what_the_manifest_had_and_say_what_was_measured(
         assert not set(one.rest) & set(one.rule.order)
         said = r"FA[23] 1\.0\d×, FA[23] \d\.\d\d× the fastest's time on \d+ shapes "
         assert re.fullmatch(said + r"\(H200, 2026-11-01\)\.", one.reason)
-    assert text.count("source: evidence/timings-h200.json") == len(tuned.lists)
+    assert text.count("source: evidence/timings/timings-h200.json") == len(tuned.lists)
     assert 'capability: "9.0", mla: false, sparse: false' in text
     assert max(len(row) for row in text.splitlines()) <= 118
 
