@@ -43,6 +43,28 @@ def serve(
         Path | None,
         typer.Option(metavar="PATH", help="Ask for the bearer token that this file holds."),
     ] = None,
+    body_bytes: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Longest body, but for batches.")
+    ] = 4 << 20,
+    batch_bytes: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Longest body of a batch.")
+    ] = 256 << 20,
+    batch_rows: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Most rows of a batch.")
+    ] = 1_000_000,
+    depth: Annotated[
+        int, typer.Option(metavar="N", min=4, max=256, help="Deepest nesting of a JSON body.")
+    ] = 32,
+    deadline: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", min=0.1, help="Longest time for a body or an answer."),
+    ] = 30.0,
+    at_once: Annotated[
+        int,
+        typer.Option(
+            metavar="N", min=1, max=64, help="Slow questions that are worked on together."
+        ),
+    ] = 4,
     log_requests: Annotated[
         bool, typer.Option("--log-requests/--no-log-requests", help="Log every request.")
     ] = True,
@@ -61,6 +83,7 @@ def serve(
         ) from None
     from selector.live import LiveManifest, LiveManifests
     from selector.service.access import Access
+    from selector.service.limits import Limits
     from selector.service.log import Log
 
     access = Access(None if token_file is None else _token(token_file))
@@ -72,7 +95,8 @@ def serve(
             service.tell(changed)
 
     live = LiveManifests.load(manifest or [], overlay or [], tell)
-    service = Service(live, log, access=access)
+    limits = Limits(body_bytes, batch_bytes, batch_rows, depth, deadline, at_once)
+    service = Service(live, log, limits=limits, access=access)
     told.append(service)
     for one in live.values():
         service.tell(one)
@@ -94,6 +118,9 @@ def _server(uvicorn: Any, config: Any, service: Service) -> Any:
     """A server that says where it listens, reloads on SIGHUP and drains on SIGTERM."""
 
     class Server(uvicorn.Server):  # type: ignore[misc]
+        should_exit: bool
+        force_exit: bool
+
         async def startup(self, sockets: Any = None) -> None:
             await super().startup(sockets)
             if self.started:
@@ -105,7 +132,8 @@ def _server(uvicorn: Any, config: Any, service: Service) -> Any:
         def handle_exit(self, number: int, frame: FrameType | None) -> None:
             service.draining = True
             service.log.write("info", "draining", signal=signal.Signals(number).name)
-            super().handle_exit(number, frame)
+            self.force_exit = self.should_exit and number == signal.SIGINT  # asked twice
+            self.should_exit = True  # uvicorn's own way would end the process by the signal
 
     return Server(config)
 

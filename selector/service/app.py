@@ -134,6 +134,8 @@ class Service:
     def _reload(self) -> None:
         for one in self.live.values():
             one.reload()
+        generations = {name: one.current.generation for name, one in self.live.items()}
+        self.log.write("info", "reloaded", manifests=generations)
 
     @asynccontextmanager
     async def _lifespan(self, _: object) -> AsyncIterator[None]:

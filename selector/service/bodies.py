@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from selector.fields import one_line
 from selector.service.problems import Problem
 from selector.values import Device, Facts, Policy, Request
 
@@ -189,16 +191,32 @@ def read_body(data: bytes, kind: type[T], depth: int) -> T:
     """A JSON body as a value of its kind.
 
     Raises:
-        Problem: it is no JSON, is nested too deeply, or has other fields or types.
+        Problem: it is no JSON, is nested too deeply, says something twice, or has other fields or
+            types.
     """
     if is_deeper(data, depth):
         raise Problem(400, "TOO_DEEP", f"the body is nested more than {depth} deep")
     try:
-        return msgspec.json.decode(data, type=kind)
+        body = msgspec.json.decode(data, type=kind)
+        json.loads(data, object_pairs_hook=_refuse_twice)
     except msgspec.ValidationError as error:
         raise Problem(422, "BODY", _words(error)) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise Problem(400, "NOT_JSON", f"the body is no JSON: {_words(error)}") from None
+    return body
+
+
+def _refuse_twice(pairs: list[tuple[str, object]]) -> None:
+    """Refuses an object that has a key twice: which of them counts, readers do not agree on.
+
+    Raises:
+        Problem: there is one.
+    """
+    names = {name for name, _ in pairs}
+    if len(names) < len(pairs):
+        said = [name for name, _ in pairs]
+        twice = next(name for name in said if said.count(name) > 1)
+        raise Problem(422, "BODY", f'"{one_line(twice)}" is said twice in one object')
 
 
 def _words(error: Exception) -> str:

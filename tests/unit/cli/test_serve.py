@@ -1,0 +1,136 @@
+"""``attnsel serve`` as a process: it listens, reloads, drains, and says what is wrong."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("uvicorn")
+pytest.importorskip("starlette")
+
+SMALL = Path(__file__).parent / "small.yaml"
+COMMAND = (sys.executable, "-c", "import sys; from cli.main import main; sys.exit(main())", "serve")
+
+
+class Server:
+    """A process and its log."""
+
+    def __init__(self, *options: str) -> None:
+        self.process = subprocess.Popen(
+            [*COMMAND, "--port", "0", *options], stderr=subprocess.PIPE, text=True
+        )
+        (where,) = self.until("listening")["address"]
+        self.port = int(where.rpartition(":")[2])
+
+    def until(self, event: str) -> dict[str, Any]:
+        """The next line of the log with this event."""
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            found: dict[str, Any] = json.loads(line)
+            if found["event"] == event:
+                return found
+        raise AssertionError(f"the server ended before it said {event}")
+
+    def get(self, path: str) -> tuple[int, Any]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        with closing(connection):
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, json.loads(answer.read())
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "engine.yaml"
+    path.write_bytes(SMALL.read_bytes())
+    return path
+
+
+@pytest.fixture
+def server(file: Path) -> Iterator[Server]:
+    server = Server("--manifest", str(file))
+    yield server
+    server.process.kill()
+    server.process.wait()
+    assert server.process.stderr is not None
+    server.process.stderr.close()
+
+
+def test_it_answers_sees_a_change_reloads_and_drains(server: Server, file: Path) -> None:
+    assert server.get("/healthz") == (200, {"status": "alive"})
+    file.write_text(file.read_text().replace('version: "1"', 'version: "2"'))
+    assert server.until("manifest served")["generation"] == 2
+    file.unlink()
+    assert server.until("manifest degraded")["code"] == "UNREADABLE"
+    assert server.get("/v1/backends")[1]["manifest"]["version"] == "2"
+    file.write_bytes(SMALL.read_bytes())
+    assert server.until("manifest served")["generation"] == 3
+    os.kill(server.process.pid, signal.SIGHUP)
+    assert server.until("reloaded")["manifests"] == {"engine": 3}
+    os.kill(server.process.pid, signal.SIGTERM)
+    assert server.until("draining")["signal"] == "SIGTERM"
+    assert server.process.wait(30) == 0
+
+
+def test_it_listens_on_loopback_alone(server: Server) -> None:
+    listening = Path(f"/proc/{server.process.pid}/net/tcp").read_text()
+    hosts = {
+        line.split()[1].partition(":")[0]
+        for line in listening.splitlines()[1:]
+        if line.split()[1].endswith(f":{server.port:04X}") and line.split()[3] == "0A"
+    }
+    assert hosts == {"0100007F"}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x16\x03\x01\x02\x00",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"POST /v1/resolve HTTP/1.1\r\nHost\r\n\r\n",
+    ],
+)
+def test_bytes_that_are_no_request(server: Server, data: bytes) -> None:
+    import socket
+
+    with socket.create_connection(("127.0.0.1", server.port), 30) as connection:
+        connection.sendall(data)
+        connection.shutdown(socket.SHUT_WR)
+        answer = connection.recv(4096)
+    assert answer == b"" or answer.split()[1][:1] == b"4"
+    assert server.get("/healthz")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--manifest", "none"], "no manifest that ships"),
+        (["--manifest", "{dir}/bad.yaml"], "CAP"),
+        (["--token-file", "{dir}/none"], "no such file"),
+        (["--token-file", "{dir}/short"], "holds no token"),
+        (["--port", "70000"], "65535"),
+    ],
+)
+def test_what_cannot_start(options: list[str], words: str, tmp_path: Path, run: Any) -> None:
+    (tmp_path / "short").write_text("abc\n")
+    (tmp_path / "bad.yaml").write_text("attnsel: 1\n")
+    ran = run("serve", *(option.format(dir=tmp_path) for option in options))
+    assert ran.code == 2
+    assert words in ran.complaint
+
+
+def test_what_is_missing_is_named(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    ran = run("serve")
+    assert ran.code == 2
+    assert "pip install 'attnsel[serve]'" in ran.complaint

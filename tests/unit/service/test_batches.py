@@ -1,0 +1,129 @@
+"""Tables of questions: the same lines as ``attnsel batch`` writes, in three forms."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from cli.main import app
+from tests.unit.service.conftest import Serve, Served
+
+ROW = {"arch": "9.0", "head_size": 128, "dtype": "bfloat16", "kv_cache_dtype": "auto"}
+ROWS: list[dict[str, Any]] = [
+    ROW | {"attn_type": "decoder", "query_len": 5, "seq_len": 5, "own": "a"},
+    ROW | {"attn_type": "decoder", "query_len": 1, "seq_len": 50, "own": "b"},
+    ROW | {"head_size": 0},
+    ROW | {"error": "mine"},
+    {},
+]
+LINES = {"content-type": "application/jsonl"}
+ARROW = {"content-type": "application/vnd.apache.arrow.stream"}
+
+
+def as_lines(rows: list[dict[str, Any]]) -> str:
+    return "".join(f"{json.dumps(row)}\n" for row in rows)
+
+
+def printed(served: Served, text: str, *options: str) -> str:
+    """What the command writes."""
+    arguments = ["batch", "-", "--manifest", str(served.file), *options]
+    return CliRunner().invoke(app, arguments, input=text).stdout
+
+
+def test_lines(served: Served) -> None:
+    text = f"{as_lines(ROWS)}\n{{nonsense\n[]\n" + "x" * 50
+    answer = served.client.post("/v1/resolve:batch", content=text, headers=LINES)
+    assert (answer.status_code, answer.text) == (200, printed(served, text))
+    assert answer.headers["attnsel-generation"] == "1"
+
+
+def test_an_array(served: Served) -> None:
+    answer = served.client.post("/v1/resolve:batch", json=ROWS)
+    lines = printed(served, as_lines(ROWS)).splitlines()
+    assert answer.json() == [json.loads(line) for line in lines]
+    assert answer.headers["content-type"] == "application/json"
+    assert served.client.post("/v1/resolve:batch", json=[]).json() == []
+    for bad in ({}, [1], "x"):
+        assert served.client.post("/v1/resolve:batch", json=bad).status_code == 422
+
+
+def test_an_arrow_stream(served: Served) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    ipc = pytest.importorskip("pyarrow.ipc")
+    rows = [row for row in ROWS if row] * 3
+    names = dict.fromkeys(name for row in rows for name in row)
+    table = pyarrow.Table.from_pylist([{n: row.get(n) for n in names} for row in rows])
+    sink = io.BytesIO()
+    with ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=5)
+    answer = served.client.post("/v1/resolve:batch", content=sink.getvalue(), headers=ARROW)
+    assert answer.status_code == 200, answer.text
+    found = ipc.open_stream(io.BytesIO(answer.content)).read_all().to_pylist()
+    lines = printed(served, as_lines([{n: row.get(n) for n in names} for row in rows]))
+    for row, line in zip(found, lines.splitlines(), strict=True):
+        expected = json.loads(line)
+        if expected["rejections"] is not None:
+            expected["rejections"] = json.dumps(expected["rejections"])
+        assert row == expected
+
+
+@pytest.mark.parametrize("cut", [0, 1, 7, 8, 100, 300])
+def test_what_is_no_arrow_stream(served: Served, cut: int) -> None:
+    pytest.importorskip("pyarrow")
+    answer = served.client.post("/v1/resolve:batch", content=b"\xff" * cut, headers=ARROW)
+    assert (answer.status_code, answer.json()["code"]) == (400, "NOT_ARROW")
+
+
+def test_parameters(served: Served) -> None:
+    text = as_lines([{k: v for k, v in row.items() if k != "arch"} for row in ROWS])
+    url = "/v1/resolve:batch?device=8.0&closed_world=true&manifest=engine"
+    answer = served.client.post(url, content=text, headers=LINES)
+    assert answer.text == printed(served, text, "--arch", "8.0", "--closed-world")
+    url = "/v1/resolve:batch?closed_world=yes"
+    assert served.client.post(url, content=text, headers=LINES).json()["code"] == "PARAMETER"
+
+
+def test_most_rows(serve: Serve) -> None:
+    served = serve(batch_rows=2)
+    row = as_lines([ROW])
+    for media, two, three in (
+        ("application/jsonl", row * 2 + "\n\n", row * 3),
+        ("application/json", json.dumps([ROW] * 2), json.dumps([ROW] * 3)),
+    ):
+        headers = {"content-type": media}
+        answer = served.client.post("/v1/resolve:batch", content=two, headers=headers)
+        assert answer.status_code == 200
+        answer = served.client.post("/v1/resolve:batch", content=three, headers=headers)
+        assert (answer.status_code, answer.json()["code"]) == (413, "TOO_MANY_ROWS")
+
+
+def test_longest_batch(serve: Serve) -> None:
+    text = as_lines(ROWS)
+    served = serve(batch_bytes=len(text), body_bytes=1)
+    assert served.client.post("/v1/resolve:batch", content=text, headers=LINES).status_code == 200
+    answer = served.client.post("/v1/resolve:batch", content=text + "\n", headers=LINES)
+    assert (answer.status_code, answer.json()["code"]) == (413, "TOO_LONG")
+
+
+def test_a_line_that_is_too_deep_is_an_error_of_its_row(serve: Serve) -> None:
+    served = serve(depth=3)
+    text = '{"a": {"b": {}}}\n{"a": {"b": {"c": {}}}}\n'
+    answer = served.client.post("/v1/resolve:batch", content=text, headers=LINES)
+    first, second = map(json.loads, answer.text.splitlines())
+    assert "names no device" in first["error"]
+    assert second["error"] == "line 2 is nested more than 3 deep"
+
+
+def test_a_row_names_a_preset_and_never_a_path(served: Served, tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text('{"model_type": "qwen3"}')
+    rows = [{"arch": "9.0", "model": str(config)}, {"arch": "9.0", "model": "qwen3-8b"}]
+    answer = served.client.post("/v1/resolve:batch", content=as_lines(rows), headers=LINES)
+    first, second = map(json.loads, answer.text.splitlines())
+    assert "no preset is called" in first["error"]
+    assert second["error"] is None
