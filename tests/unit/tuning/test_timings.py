@@ -36,7 +36,7 @@ def test_of_a_shape_in_two_files_the_newer_counts(
     assert {*timings.measured} == {first, again, third}
     assert (timings.again, timings.left) == (1, 3)
     assert (timings.names, timings.days) == ("old, new", "2026-10-31 to 2026-11-01")
-    assert timings.sources == "evidence/old.json, evidence/new.json"
+    assert timings.sources == "evidence/timings/old.json, evidence/timings/new.json"
     assert timings.newest == new
 
 
