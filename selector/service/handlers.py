@@ -22,6 +22,7 @@ from selector.service.answers import ask
 from selector.service.batches import FORMS, read_batch, reader_of
 from selector.service.bodies import Asks, Question, Sides, read_body
 from selector.service.calls import JSON, Answer, Call
+from selector.service.openapi import description
 from selector.service.problems import Problem
 
 if TYPE_CHECKING:
@@ -187,6 +188,11 @@ async def _metrics(service: Service, call: Call) -> Answer:
     return Answer(service.metrics.text(), media="text/plain; version=1.0.0; charset=utf-8")
 
 
+async def _openapi(service: Service, call: Call) -> Answer:
+    call.query()
+    return Answer(_json(description()))
+
+
 async def _explorer(service: Service, call: Call) -> Answer:
     name, media = EXPLORER[call.scope["path"]]
     try:
@@ -208,6 +214,7 @@ ROUTES = (
     ("GET", "/healthz", _healthz),
     ("GET", "/readyz", _readyz),
     ("GET", "/metrics", _metrics),
+    ("GET", "/openapi.json", _openapi),
     *(("GET", path, _explorer) for path in EXPLORER),
 )
 """Method, path and what answers it."""

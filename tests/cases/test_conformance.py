@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ from cli.main import app
 from selector import Facts, Layer, Policy, Request, Selector, find_device
 from selector.binding import Bound
 from selector.plan.plan import Pick, Plan
+from selector.report.data import json_text, resolution_json
 
 HERE = Path(__file__).parent
 CASES = [json.loads(line) for line in (HERE / "conformance.jsonl").read_text().splitlines()]
@@ -37,6 +41,9 @@ def known(value: str) -> str | None:
 
 def overlays_of(case: Case) -> list[str]:
     return [str(HERE / case["overlay"])] if "overlay" in case else []
+
+
+SERVED = [(overlays, [*group]) for overlays, group in groupby(CASES, overlays_of)]
 
 
 def layer_of(question: Case, *without: str) -> Layer:
@@ -122,6 +129,43 @@ def test_command_line(case: Case) -> None:
         "decode_backend": answer["decode"]["backend"],
         "phase": answer["phase"],
     } == expected
+
+
+@contextmanager
+def service(overlays: list[str]) -> Iterator[Any]:
+    """A client of a service of the default manifest."""
+    testclient = pytest.importorskip("starlette.testclient")
+    from selector.live import LiveManifests
+    from selector.service.app import Service
+    from selector.service.log import Log
+
+    live = LiveManifests.load([], overlays)
+    with testclient.TestClient(Service(live, Log(io.StringIO()))) as client:
+        yield client
+
+
+@pytest.mark.parametrize(("overlays", "cases"), SERVED, ids=lambda v: str(v)[:30])
+def test_http(overlays: list[str], cases: list[Case]) -> None:
+    """Over HTTP the answers are the library's, byte for byte; those of a batch are the table's."""
+    with service(overlays) as client:
+        for case in cases:
+            question = case["question"]
+            body = {
+                "device": device_of(question),
+                "layer": {k: v for k, v in question.items() if k not in {*NOT_LAYER, *FACTS}},
+                "facts": dict(facts_of(question).values),
+                "policy": {
+                    "deny": dict.fromkeys(question.get("deny", ()), "test"),
+                    "backend": question.get("backend"),
+                },
+                "request": {k: question[k] for k in ("query_len", "seq_len")},
+            }
+            answer = client.post("/v1/resolve", json=body)
+            expected = bound_to(case).resolve(question["query_len"], question["seq_len"])
+            assert answer.text == json_text(resolution_json(expected)), case["id"]
+        rows = client.post("/v1/resolve:batch", json=[case["question"] for case in cases]).json()
+    for case, row in zip(cases, rows, strict=True):
+        assert {k: row[k] for k in case["answer"]} == case["answer"], case["id"]
 
 
 def spelled(value: object) -> str:

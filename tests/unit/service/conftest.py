@@ -47,7 +47,7 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
             file = tmp_path / "engine.yaml"
             file.write_bytes(SMALL.read_bytes())
             log = io.StringIO()
-            live = LiveManifests.load([str(file), "capabilities.yaml"])
+            live = LiveManifests.load([str(file), "capabilities.yaml", "vllm-0.33.0"])
             service = Service(
                 live,
                 Log(log),

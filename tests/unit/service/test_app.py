@@ -294,10 +294,10 @@ def test_what_is_wrong_with_a_file_is_for_those_with_the_token(serve: Serve) -> 
     served = serve(token=TOKEN)
     served.file.write_text("attnsel: 1\n")
     served.service.live["engine"].reload()
-    (first, _) = served.client.get("/readyz").json()["manifests"]
+    (first, *_) = served.client.get("/readyz").json()["manifests"]
     assert (first["status"], first["trouble"]) == ("degraded", None)
     headers = {"authorization": f"Bearer {TOKEN}"}
-    (first, _) = served.client.get("/readyz", headers=headers).json()["manifests"]
+    (first, *_) = served.client.get("/readyz", headers=headers).json()["manifests"]
     assert first["trouble"]["findings"]
 
 
@@ -327,7 +327,7 @@ def test_a_changed_file_answers_and_a_broken_one_does_not(served: Served) -> Non
     ready = served.client.get("/readyz").json()
     assert (ready["status"], [m["name"] for m in ready["manifests"]]) == (
         "ready",
-        ["engine", "capabilities"],
+        ["engine", "capabilities", "vllm-0.33.0"],
     )
     good = served.file.read_text()
     before = served.client.post("/v1/resolve", json=ASKED)
@@ -341,7 +341,7 @@ def test_a_changed_file_answers_and_a_broken_one_does_not(served: Served) -> Non
     served.service.live["engine"].reload()
     assert served.client.post("/v1/resolve", json=ASKED).content == after.content
     answer = served.client.get("/readyz")
-    (first, second) = answer.json()["manifests"]
+    (first, second, _) = answer.json()["manifests"]
     assert (answer.status_code, answer.json()["status"]) == (200, "degraded")
     assert (first["status"], second["status"]) == ("degraded", "ready")
     assert first["trouble"]["code"] == "MANIFEST"
