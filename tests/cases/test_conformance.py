@@ -43,7 +43,10 @@ def overlays_of(case: Case) -> list[str]:
     return [str(HERE / case["overlay"])] if "overlay" in case else []
 
 
-SERVED = [(overlays, [*group]) for overlays, group in groupby(CASES, overlays_of)]
+def manifest_words(case: Case) -> list[str]:
+    """Which manifest a case is about, as options of a command."""
+    manifest = ["--manifest", case["manifest"]] if "manifest" in case else []
+    return [*manifest, *(word for path in overlays_of(case) for word in ("--overlay", path))]
 
 
 def layer_of(question: Case, *without: str) -> Layer:
@@ -59,7 +62,7 @@ def bound_to(case: Case, *without: str) -> Bound:
     """The case bound to its manifest; its layer says all but some fields."""
     question = case["question"]
     policy = Policy(dict.fromkeys(question.get("deny", ()), "test"), question.get("backend"))
-    selector = Selector.load(overlays=overlays_of(case))
+    selector = Selector.load(case.get("manifest"), overlays=overlays_of(case))
     device = find_device(device_of(question))
     return selector.bind(device, layer_of(question, *without), facts_of(question), policy)
 
@@ -94,7 +97,7 @@ def test_plan(case: Case) -> None:
     if "deny" in question or "backend" in question:
         pytest.skip("a plan is for callers without a policy")
     lengths = Request(question["query_len"], question["seq_len"])
-    plan = Plan.load(overlays=overlays_of(case))
+    plan = Plan.load(case.get("manifest"), overlays=overlays_of(case))
     device, layer = find_device(device_of(question)), layer_of(question)
     pick = plan.resolve(device, layer, facts_of(question), lengths)
     assert pick == Pick.of(bound_to(case).resolve_one(lengths))
@@ -110,7 +113,7 @@ def test_command_line(case: Case) -> None:
     args = ["resolve", "--format", "json", "--arch", device_of(question)]
     if "gpu" in question:
         args[-2] = "--gpu"
-    args += [word for path in overlays_of(case) for word in ("--overlay", path)]
+    args += manifest_words(case)
     for name, value in question.items():
         if name in ("query_len", "seq_len", "backend"):
             args += [f"--{name.replace('_', '-')}", str(value)]
@@ -131,23 +134,31 @@ def test_command_line(case: Case) -> None:
     } == expected
 
 
+def served_as(case: Case) -> tuple[list[str], list[str]]:
+    """The manifest that a service needs for a case, and its overlays."""
+    return [case["manifest"]] if "manifest" in case else [], overlays_of(case)
+
+
+SERVED = [(*served, [*group]) for served, group in groupby(CASES, served_as)]
+
+
 @contextmanager
-def service(overlays: list[str]) -> Iterator[Any]:
-    """A client of a service of the default manifest."""
+def service(manifests: list[str], overlays: list[str]) -> Iterator[Any]:
+    """A client of a service."""
     testclient = pytest.importorskip("starlette.testclient")
     from selector.live import LiveManifests
     from selector.service.app import Service
     from selector.service.log import Log
 
-    live = LiveManifests.load([], overlays)
+    live = LiveManifests.load(manifests, overlays)
     with testclient.TestClient(Service(live, Log(io.StringIO()))) as client:
         yield client
 
 
-@pytest.mark.parametrize(("overlays", "cases"), SERVED, ids=lambda v: str(v)[:30])
-def test_http(overlays: list[str], cases: list[Case]) -> None:
+@pytest.mark.parametrize(("manifests", "overlays", "cases"), SERVED, ids=lambda _: "")
+def test_http(manifests: list[str], overlays: list[str], cases: list[Case]) -> None:
     """Over HTTP the answers are the library's, byte for byte; those of a batch are the table's."""
-    with service(overlays) as client:
+    with service(manifests, overlays) as client:
         for case in cases:
             question = case["question"]
             body = {
@@ -195,10 +206,9 @@ def test_batch(kind: str, suffix: str, tmp_path: Path) -> None:
         pytest.importorskip("pyarrow")
     rows = tmp_path / f"rows.{kind}"
     out = tmp_path / f"answers.{suffix}"
-    for overlays, group in groupby(CASES, overlays_of):
+    for chosen, group in groupby(CASES, manifest_words):
         cases = [*group]
         write_rows(rows, cases)
-        chosen = [word for path in overlays for word in ("--overlay", path)]
         result = CliRunner().invoke(app, ["batch", str(rows), "--out", str(out), *chosen])
         assert result.exit_code == 0, result.output
         answers = read_rows(out)
