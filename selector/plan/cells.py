@@ -66,6 +66,17 @@ class Cells:
         """The same with every reason: the definition's own answer."""
         return self.bound.resolve(query_len, seq_len, speculative_tokens=speculative_tokens)
 
+    def place(
+        self, query_len: int | None, seq_len: int | None, speculative_tokens: int = 0
+    ) -> object:
+        """What requests have in common that no rule tells apart; ``None``: nothing is known.
+
+        Their answers differ in their lengths alone, wherever those are shown.
+        """
+        if query_len is None or seq_len is None or not 0 < query_len <= seq_len:
+            return None
+        return self._table(speculative_tokens).place_of(query_len, seq_len)
+
     def _table(self, speculative_tokens: int) -> _Table:
         table = self._tables.get(speculative_tokens)
         if table is None:
@@ -101,6 +112,20 @@ class _Table:
         self._cells: dict[int, Pick] = {}
         self.lookup = (query, seq, len(seq) + 1, context, len(context) + 1, self._cells)
         self._finer: dict[object, Pick] = {}
+
+    def place_of(self, query_len: int, seq_len: int) -> object:
+        """The cell of a request, or its place within a cell that is not all alike."""
+        query, seq, seqs, context, contexts, cells = self.lookup
+        cell = bisect_right(query, query_len) * seqs + bisect_right(seq, seq_len)
+        cell = cell * contexts + bisect_right(context, seq_len - query_len)
+        if cell not in cells:
+            self.pick(cell, query_len, seq_len)
+        if cell in cells:
+            return self.speculative_tokens, cell
+        if not self._cells_hold:
+            return None
+        finer = self._places.place(query_len, seq_len)
+        return self.speculative_tokens, cell, finer, *self._holds(query_len, seq_len)
 
     def pick(self, cell: int, query_len: int, seq_len: int) -> Pick:
         """The plain choice for a request of a cell that was not asked for, or is not all alike."""

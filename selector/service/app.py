@@ -25,6 +25,7 @@ from selector.service.limits import Limits
 from selector.service.log import Log
 from selector.service.metrics import Metrics
 from selector.service.problems import PROBLEM_TYPE, Problem, problem_body, problem_of
+from selector.service.quick import Quick
 from selector.service.workers import Work, WorkError, Workers
 
 __all__ = ["Service"]
@@ -54,6 +55,7 @@ class Service:
     Attributes:
         live: the manifests that answer.
         limits: what is refused beyond.
+        quick: answers single questions.
         draining: whether it is about to end.
     """
 
@@ -80,6 +82,7 @@ class Service:
         self.limits = limits or Limits()
         self.access = access or Access(None)
         self.metrics = Metrics(live)
+        self.quick = Quick(live)
         self._workers = Workers(self.limits.at_once)
         self.draining = False
         self._watch_s = watch_s

@@ -11,16 +11,15 @@ from msgspec import UNSET
 
 from selector.errors import UnknownBackendError
 from selector.live import LiveManifest, Snapshot
-from selector.report.data import answer_json, json_text, to_json
+from selector.report.data import json_text, to_json
 from selector.report.entries import entries_json
 from selector.report.matrix import matrix_json, support_matrix
 from selector.report.verified import backend_json
 from selector.resources import packaged
 from selector.service import slow
 from selector.service.access import EXPLORER
-from selector.service.answers import ask
 from selector.service.batches import FORMS, read_batch, reader_of
-from selector.service.bodies import Asks, Question, Sides, read_body
+from selector.service.bodies import Asks, Sides, read_body
 from selector.service.calls import JSON, Answer, Call
 from selector.service.openapi import description
 from selector.service.problems import Problem
@@ -60,11 +59,7 @@ async def _resolve(service: Service, call: Call) -> Answer:
     _expect(call, JSON)
     call.query()
     data = await call.body(service.limits.body_bytes)
-    body = read_body(data, Question, service.limits.depth)
-    snapshot = service.take(call, body.manifest)
-    request = body.request.request()
-    cases = ask(snapshot, body).cases(request)
-    return Answer(_json(answer_json(cases)))
+    return Answer(service.quick.answer(call, data))
 
 
 async def _explain(service: Service, call: Call) -> Answer:

@@ -14,7 +14,7 @@ from selector.loading import load_sources, loads
 from selector.manifest import Manifest
 from selector.report.data import json_text
 from selector.resources import manifest_path
-from selector.service.answers import ask
+from selector.service.answers import Asked
 from selector.service.bodies import Logged, Question, Side, Sides, read_body
 from selector.values import Layer
 
@@ -52,7 +52,7 @@ def explain(source: Source, data: bytes, depth: int) -> bytes:
     from selector.report import explanation
 
     body = read_body(data, Question, depth)
-    asked = ask(_snapshot(source), body)
+    asked = Asked(_snapshot(source), body)
     cases = asked.cases(body.request.request())
     found = [explanation.explain(case, asked.selector) for case in cases]
     return _json(explanation.explanation_json(found))

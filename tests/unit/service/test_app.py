@@ -246,12 +246,12 @@ def test_a_bug_is_no_traceback_for_the_client(
     def fail(*_: object) -> None:
         raise KeyError("secret")
 
-    monkeypatch.setattr("selector.service.handlers.ask", fail)
+    monkeypatch.setattr("selector.service.quick.Asked", fail)
     answer = served.client.post("/v1/resolve", json=ASKED)
     assert "secret" not in problem(answer, 500, "BUG")["detail"]
     logged = [line for line in served.logged() if line["event"] == "bug"]
     assert [line["request_id"] for line in logged] == [answer.headers["x-request-id"]]
-    assert "handlers.py" in logged[0]["traceback"]
+    assert "quick.py" in logged[0]["traceback"]
 
 
 # -- who may ask ---------------------------------------------------------------------------------
