@@ -72,7 +72,7 @@ def tune(
     from cli.terminal import show, show_json
     from selector.binding import Selector
     from selector.report.tuning import tuning_json, tuning_lines
-    from selector.tuning.comparing import compare, timings_of, tuned_from
+    from selector.tuning.comparing import NothingToTuneError, compare, timings_of, tuned_from
     from selector.tuning.policy import priorities_text
     from selector.tuning.search import Aims
     from selector.tuning.timings import read_timings
@@ -82,11 +82,15 @@ def tune(
     others = None if holdout is None else read_timings([holdout])
     before = Selector.load(manifest, overlays=overlay or ())
     there = {one.shape.phase for one in timed.measured}
+    if not there:
+        raise NothingToTuneError(f"{timed.names}: no shape was timed")
     phases = [p for p in Phase if p in there] if phase is None else [Phase(phase.value)]
     if paged_only is None:
         paged_only = any(runner.reads_pages for runner in timed.runners.values())
     aims = Aims(rules=rules)
     timings = [timings_of(timed, one, paged_only, others) for one in phases]
+    for name in dict.fromkeys(name for one in timings for name in one.candidates):
+        before.manifest.entry(name)  # what a list names must be there
     tuned = [tuned_from(timed, one, aims, before) for one in timings]
     if form is TuneFormat.YAML:
         typer.echo(priorities_text(timed, tuned), nl=False)

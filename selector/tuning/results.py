@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from itertools import chain, repeat
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -31,6 +31,11 @@ __all__ = [
 
 VERSION = 1
 """Of the form of a results file."""
+
+
+Day = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d{2}-\d{2}[0-9T:.+Z-]*$")]
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Microseconds = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class UnreadableResultsError(AttnselError, ValueError):
@@ -64,11 +69,11 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
 
     phase: Phase
-    requests: tuple[tuple[int, int, int], ...]
-    num_heads: int
-    num_kv_heads: int
-    head_size: int
-    page_size: int
+    requests: Annotated[tuple[tuple[Count, Count, Count], ...], msgspec.Meta(min_length=1)]
+    num_heads: Count
+    num_kv_heads: Count
+    head_size: Count
+    page_size: Count
     dtype: str
     mla: MlaSizes | None = None
     held_out: bool = False
@@ -139,9 +144,9 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
 
     candidate: str
-    median_us: float | None = None
-    p10_us: float | None = None
-    p90_us: float | None = None
+    median_us: Microseconds | None = None
+    p10_us: Microseconds | None = None
+    p90_us: Microseconds | None = None
     repetitions: int = 0
     plan_us: float | None = None
     refused: str = ""
@@ -192,7 +197,7 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     version: int
-    date: str
+    date: Day
     device: Device
     facts: Mapping[str, str | bool | None]
     manifest: ManifestRef
@@ -222,6 +227,19 @@ def read_results(path: Path) -> Results:
             raise UnreadableResultsError(
                 f"{path}: version is {said}, not {VERSION}; `attnsel bench` writes such a file"
             )
-        return msgspec.json.decode(data, type=Results)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        results = msgspec.json.decode(data, type=Results)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UnreadableResultsError(f"{path}: no timings: {error}") from None
+    _check_candidates(path, results)
+    return results
+
+
+def _check_candidates(path: Path, results: Results) -> None:
+    """Holds that each shape has a candidate's time once, and that something is known of each."""
+    for one in results.measured:
+        names = [timing.candidate for timing in one.timings]
+        for name in names:
+            if name not in results.runners:
+                raise UnreadableResultsError(f"{path}: no timings: `runners` lacks {name[:60]!r}")
+        if len({*names}) < len(names):
+            raise UnreadableResultsError(f"{path}: no timings: a candidate twice for {one.shape}")

@@ -151,3 +151,16 @@ def test_wrong_use_is_one_line(run: Run, file: Path, flags: tuple[str, ...], sai
     ran = run("tune", file, *flags)
     assert ran.code == 2
     assert said in ran.complaint
+
+
+def test_timings_that_leave_nothing_to_write(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "timings.json"
+    file.write_bytes(msgspec.json.encode(timings(measured=())))
+    ran = run("tune", file)
+    assert ran.code == 2
+    assert ran.complaint == "timings: no shape was timed"
+    renamed = msgspec.json.encode(timings()).replace(b"flashinfer_fa3", b"nobody")
+    file.write_bytes(renamed)
+    ran = run("tune", file)
+    assert ran.code == 2
+    assert ran.complaint.startswith('no backend is called "nobody"')

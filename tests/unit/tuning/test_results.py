@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -39,6 +41,7 @@ def test_a_file_is_read_as_written(make_results: Callable[..., Results], tmp_pat
         ('{"version": 2}', "version is 2, not 1"),
         ('{"version": 1}', "missing required field"),
         ("\xff", "no timings"),
+        ('{"version": 1, "x": ' + "[" * 100_000, "recursion"),
     ],
 )
 def test_what_is_no_results_file(tmp_path: Path, text: str, said: str) -> None:
@@ -48,6 +51,38 @@ def test_what_is_no_results_file(tmp_path: Path, text: str, said: str) -> None:
         read_results(file)
     assert said in str(caught.value)
     assert str(file) in str(caught.value)
+
+
+def _same_candidate_twice(raw: Any) -> None:
+    raw["measured"][0]["timings"] *= 2
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda raw: raw["measured"][0]["timings"][0].update(median_us=0.0), "> 0.0"),
+        (lambda raw: raw["measured"][0]["timings"][0].update(median_us=-3), "> 0.0"),
+        (lambda raw: raw["measured"][0]["timings"][0].update(candidate="x"), "`runners` lacks 'x'"),
+        (lambda raw: raw["measured"][0]["shape"].update(requests=[]), "length >= 1"),
+        (lambda raw: raw["measured"][0]["shape"].update(requests=[[1, -5, 3]]), ">= 1"),
+        (lambda raw: raw["measured"][0]["shape"].update(head_size=-4), ">= 1"),
+        (lambda raw: raw.update(date="\x1b[31mtoday"), "regex"),
+        (_same_candidate_twice, "a candidate twice for prefill"),
+    ],
+)
+def test_what_no_run_can_have_measured(
+    make_results: Callable[..., Results],
+    tmp_path: Path,
+    spoil: Callable[[Any], None],
+    said: str,
+) -> None:
+    raw = json.loads(msgspec.json.encode(make_results()))
+    spoil(raw)
+    file = tmp_path / "timings.json"
+    file.write_text(json.dumps(raw), "utf-8")
+    with pytest.raises(UnreadableResultsError) as caught:
+        read_results(file)
+    assert said in str(caught.value)
 
 
 def test_a_shape_asks_for_its_longest_request() -> None:
