@@ -22,10 +22,11 @@ import msgspec
 
 from selector.binding import Selector
 from selector.document import read_bytes
-from selector.errors import AttnselError, ManifestError, UnknownManifestError
+from selector.errors import ManifestError, UnknownManifestError
 from selector.fields import close_matches, one_line
 from selector.loading import load_sources, not_found
 from selector.resources import DEFAULT_MANIFEST, manifest_path, resource
+from selector.stored import fetch, keep, key_of
 from selector.values import Finding
 
 __all__ = ["LiveManifest", "LiveManifests", "Snapshot", "Trouble", "Watcher"]
@@ -36,6 +37,7 @@ _YOUNG_NS = 100_000_000
 _MOST_WAITS = 10
 """So many looks in a row may see a file change before it is read all the same."""
 
+_Sources = list[tuple[str, bytes]]
 _State = tuple[tuple[int, ...] | None, ...]
 
 
@@ -93,6 +95,12 @@ class Trouble(msgspec.Struct, frozen=True):
     since: float
 
 
+class _LastGood(msgspec.Struct, frozen=True):
+    """What files held when they were last read well."""
+
+    sources: _Sources
+
+
 class LiveManifest:
     """A name, the files behind it, the snapshot that is served, and what is wrong with a newer one.
 
@@ -114,7 +122,7 @@ class LiveManifest:
         tell: Callable[[LiveManifest], None] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Reads the files.
+        """Reads the files; where they are bad, what was last read well from them, if that is kept.
 
         Args:
             name: under which it is asked for.
@@ -135,9 +143,9 @@ class LiveManifest:
         self._lock = threading.Lock()  # of those who write
         self._seen = self._read_state = _state_of(self.files)
         self._waits = 0
-        self._bad: list[tuple[str, bytes]] | None = None
-        self._sources = self._read()
-        self.current = self._snapshot(self._sources, 1)
+        self._bad: _Sources | None = None
+        self._key = key_of([(os.path.abspath(file), b"") for file in self.files])
+        self._sources, self.current = self._first()
 
     @property
     def is_degraded(self) -> bool:
@@ -165,14 +173,26 @@ class LiveManifest:
                 self._take(self._read())
             except OSError as error:
                 self._bad = None
-                self._fail("UNREADABLE", _os_words(error), ())
+                self._fail_by(error)
             if before != (self.current, self.trouble) and self._tell is not None:
                 self._tell(self)
 
-    def _read(self) -> list[tuple[str, bytes]]:
+    def _first(self) -> tuple[_Sources, Snapshot]:
+        """What is served first: a process that starts again has forgotten the last good one."""
+        try:
+            sources = self._read()
+            return sources, self._snapshot(sources, 1)
+        except (ManifestError, OSError) as error:
+            last = fetch(self._key, _LastGood)
+            if last is None:
+                raise
+            self._fail_by(error)
+            return last.sources, self._snapshot(last.sources, 1)
+
+    def _read(self) -> _Sources:
         return [(str(file), read_bytes(file)) for file in self.files]
 
-    def _take(self, sources: list[tuple[str, bytes]]) -> None:
+    def _take(self, sources: _Sources) -> None:
         """Swaps the snapshot for that of these sources, unless they are bad or the same."""
         if sources == self._sources:
             self.trouble = self._bad = None
@@ -182,16 +202,22 @@ class LiveManifest:
         self._bad = sources
         try:
             snapshot = self._snapshot(sources, self.current.generation + 1)
-        except ManifestError as error:
-            found = tuple(f for f in error.findings if isinstance(f, Finding))
-            self._fail(error.code, str(error), found)
         except Exception as error:  # whatever it is, the last good one is served
-            code = error.code if isinstance(error, AttnselError) else "UNREADABLE"
-            self._fail(code, f"{type(error).__name__}: {one_line(error)}", ())
+            self._fail_by(error)
         else:
             self._sources = sources
             self.current = snapshot
             self.trouble = self._bad = None
+
+    def _fail_by(self, error: Exception) -> None:
+        """Notes what is wrong with the files."""
+        if isinstance(error, ManifestError):
+            found = tuple(f for f in error.findings if isinstance(f, Finding))
+            self._fail(error.code, str(error), found)
+        elif isinstance(error, OSError):
+            self._fail("UNREADABLE", _os_words(error), ())
+        else:
+            self._fail("UNREADABLE", f"{type(error).__name__}: {one_line(error)}", ())
 
     def _fail(self, code: str, message: str, findings: tuple[Finding, ...]) -> None:
         now = self.trouble
@@ -201,8 +227,9 @@ class LiveManifest:
         since = self._clock() if now is None else now.since
         self.trouble = Trouble(code, message, findings, since)
 
-    def _snapshot(self, sources: list[tuple[str, bytes]], generation: int) -> Snapshot:
+    def _snapshot(self, sources: _Sources, generation: int) -> Snapshot:
         selector = Selector(load_sources(sources))
+        keep(self._key, _LastGood(sources))
         return Snapshot(self.name, generation, selector, sources, self._clock())
 
 

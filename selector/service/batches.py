@@ -146,7 +146,10 @@ def _read_arrow(data: bytes, reader: RowReader, limits: Limits) -> Batch:
 
 
 def _tables(arrow: Any, batches: list[Any], reader: RowReader) -> Iterator[bytes]:
-    """Yields an Arrow stream: the rows' own columns, and beside them those of their answers."""
+    """Yields an Arrow stream: the rows' own columns, and beside them those of their answers.
+
+    The text of answers is encoded as a dictionary.
+    """
     from selector.tables.answers import ANSWER_COLUMNS
     from selector.tables.batch import TableReader
 
@@ -156,7 +159,7 @@ def _tables(arrow: Any, batches: list[Any], reader: RowReader) -> Iterator[bytes
             for piece in table.answer(batch.slice(start, _ARROW_ROWS)):
                 own = piece.rows.schema.names
                 names = [*(kept_name(name, own) for name in own), *ANSWER_COLUMNS]
-                columns = [*piece.rows.columns, *map(piece.column, ANSWER_COLUMNS)]
+                columns = [*piece.rows.columns, *map(piece.encoded, ANSWER_COLUMNS)]
                 rows = arrow.RecordBatch.from_arrays(columns, names=names)
                 if writer is None:
                     writer = arrow.ipc.new_stream(sink, rows.schema)

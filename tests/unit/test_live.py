@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from selector.errors import UnknownManifestError
+from selector.errors import ManifestError, UnknownManifestError
 from selector.live import LiveManifest, LiveManifests, Watcher
 
 SMALL = (Path(__file__).parent / "cli" / "small.yaml").read_bytes()
@@ -226,6 +226,22 @@ def test_trouble_keeps_its_age_while_it_changes(live: LiveManifest, file: Path) 
     assert first is not None
     assert live.trouble is not None
     assert (live.trouble.since, live.trouble != first) == (first.since, True)
+
+
+def test_a_process_that_starts_again_serves_what_it_did(live: LiveManifest, file: Path) -> None:
+    file.write_bytes(OTHER)
+    see(live)
+    for broken in (BROKEN, None):
+        file.write_bytes(broken) if broken else file.unlink()
+        again = LiveManifest("engine", [file], clock=later)
+        assert (version(again), again.is_degraded) == ("2", True)
+        file.write_bytes(OTHER)
+        see(again)
+        assert (again.trouble, again.current.generation) == (None, 1)
+    other = file.with_name("other.yaml")
+    other.write_bytes(BROKEN)
+    with pytest.raises(ManifestError):
+        LiveManifest("other", [other])
 
 
 def test_overlays_are_watched_too(file: Path, tmp_path: Path) -> None:
