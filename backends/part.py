@@ -6,8 +6,10 @@ another manifest the results can be judged anew.
 
 from __future__ import annotations
 
-import os
+import fcntl
+from io import BytesIO
 from pathlib import Path
+from typing import Annotated, Self
 
 import msgspec
 
@@ -39,7 +41,7 @@ class Head(msgspec.Struct, frozen=True):
     device: Device
     facts: dict[str, str | bool | None]
     seed: int
-    date: str
+    date: Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d{2}-\d{2}$")]
 
 
 def read_part(path: Path) -> tuple[Head, tuple[CaseResult, ...]]:
@@ -49,18 +51,31 @@ def read_part(path: Path) -> tuple[Head, tuple[CaseResult, ...]]:
         PartError: the file holds no run.
         OSError: it cannot be read.
     """
-    first, *rest = path.read_bytes().split(b"\n")
+    head, results, _ = _read(path, path.read_bytes())
+    return head, results
+
+
+def _read(path: Path, data: bytes) -> tuple[Head, tuple[CaseResult, ...], int]:
+    """What a file holds, and at which byte its last whole result ends."""
+    first, *rest = BytesIO(data).readlines() or [b""]
     try:
         head = msgspec.json.decode(first, type=Head)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise PartError(f"{path} holds no run: {error}") from None
-    results = []
+    if not first.endswith(b"\n"):
+        raise PartError(f"{path} holds no run: its first line was cut off")
+    results: list[CaseResult] = []
+    end = len(first)
     for line in rest:
         try:
-            results.append(msgspec.json.decode(line, type=CaseResult))
-        except msgspec.MsgspecError:
+            result = msgspec.json.decode(line, type=CaseResult)
+        except (msgspec.MsgspecError, RecursionError):
             break
-    return head, tuple(results)
+        if not line.endswith(b"\n"):
+            break
+        results.append(result)
+        end += len(line)
+    return head, tuple(results), end
 
 
 class Part:
@@ -76,19 +91,31 @@ class Part:
         """Begins the file, or goes on with it.
 
         Raises:
-            PartError: what is there is of another run.
+            PartError: what is there is of another run, or another run is writing it.
             OSError: the file cannot be read or written.
         """
         self.path, self.head = path, head
         self.results: tuple[CaseResult, ...] = ()
-        if resume and path.exists() and path.stat().st_size:
-            self._read()
-        self._file = path.open("wb")
-        for line in (self.head, *self.results):
-            self._put(line)
+        self._file = path.open("a+b")
+        try:
+            self._begin(resume)
+        except BaseException:
+            self._file.close()
+            raise
 
-    def _read(self) -> None:
-        head, results = read_part(self.path)
+    def _begin(self, resume: bool) -> None:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise PartError(f"{self.path} is being written by another run") from None
+        begun = resume and self.path.stat().st_size > 0
+        self._file.truncate(self._take_up() if begun else 0)  # what counts never leaves the disk
+        if not begun:
+            self._put(self.head)
+
+    def _take_up(self) -> int:
+        """Takes over what an earlier run left; gives where that ends."""
+        head, results, end = _read(self.path, self.path.read_bytes())
         for name in ("digest", "device", "facts", "seed"):
             if getattr(head, name) != getattr(self.head, name):
                 words = {"digest": "manifest", "facts": "set of versions"}
@@ -97,6 +124,7 @@ class Part:
                     "leave out --resume to begin anew"
                 )
         self.head, self.results = head, results
+        return end
 
     def add(self, result: CaseResult) -> None:
         """Writes a result down, at once."""
@@ -106,8 +134,13 @@ class Part:
         self._file.write(msgspec.json.encode(line) + b"\n")
         self._file.flush()
 
-    def close(self, done: bool) -> None:
-        """Ends writing; a file that nobody will need is removed."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Ends writing."""
         self._file.close()
-        if done:
-            os.unlink(self.path)
+
+    def remove(self) -> None:
+        """Removes the file: nobody will need it."""
+        self.path.unlink(missing_ok=True)

@@ -110,7 +110,10 @@ def certify(
     warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
     stated = Selector.load(manifest, overlays=overlay or ()).manifest
     if judge is not None:
-        _write(_judge(stated, judge, manifest, backend, field), stated, out, form)
+        certificate = _judge(stated, judge, manifest, backend, field)
+        file = out or _default_file(certificate.device, certificate.date, stated.ref.digest)
+        _write(certificate, file)
+        _show(certificate, stated, file, form)
         return
     where_to, facts = _device(device), probe_facts()
     runs = certifying.find_runs(
@@ -136,27 +139,30 @@ def certify(
         part.add(result)
         shown(result)
 
-    certificate = certifying.certify(
-        stated,
-        where_to,
-        facts,
-        date=part.head.date,
-        runs=runs,
-        done=part.results,
-        seed=seed,
-        workers=Workers(certifying.torch_device(where_to), workers),
-        limits=certifying.Limits(case_limit_s, build_limit_s, limit_s),
-        repeat=_repeat(where_to, manifest, backend, field, seed),
-        on_note=note,
-        on_result=keep,
-    )
+    with part:
+        certificate = certifying.certify(
+            stated,
+            where_to,
+            facts,
+            date=part.head.date,
+            runs=runs,
+            done=part.results,
+            seed=seed,
+            workers=Workers(certifying.torch_device(where_to), workers),
+            limits=certifying.Limits(case_limit_s, build_limit_s, limit_s),
+            repeat=_repeat(where_to, manifest, backend, field, seed),
+            on_note=note,
+            on_result=keep,
+        )
+        _write(certificate, file)
     left = count - len(certificate.results)
-    part.close(done=not left and certificate.passed)
     if left:
         note(left_words(left))
     elif not certificate.passed:
         note(judge_words(part.path.name))
-    _write(certificate, stated, file, form)
+    else:
+        part.remove()
+    _show(certificate, stated, file, form)
 
 
 def _judge(
@@ -195,16 +201,19 @@ def _default_file(device: Device, date: str, digest: str) -> Path:
     return Path(f"evidence-{evidence_id(device, date, digest)}.json")
 
 
-def _write(certificate: Certificate, stated: Manifest, out: Path | None, form: Format) -> None:
-    """Writes the evidence, shows it, and fails where a claim is wrong."""
+def _write(certificate: Certificate, file: Path) -> None:
     from backends.certificate import evidence_text
+
+    file.write_text(evidence_text(certificate.evidence()), "utf-8")
+
+
+def _show(certificate: Certificate, stated: Manifest, file: Path, form: Format) -> None:
+    """Shows the evidence, and fails where a claim is wrong."""
     from cli.terminal import places, show, show_json
     from selector.report.certificate import certificate_lines
     from selector.report.text import line
 
     evidence, name = certificate.evidence(), stated.ref.file
-    file = out or _default_file(certificate.device, certificate.date, stated.ref.digest)
-    file.write_text(evidence_text(evidence), "utf-8")
     if form is Format.JSON:
         show_json(evidence)
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,34 @@ def test_another_run_does_not_go_on(
     ran = run(*words, "--resume")
     assert ran.code == 2
     assert "evidence.json.part holds no run" in ran.complaint
+
+
+def test_runs_are_kept_until_their_evidence_is_written(
+    run: Run, small: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    out = tmp_path / "evidence.json"
+    out.mkdir()
+    pretend(monkeypatch, "confirmed")
+    ran = run("certify", "--device", "cpu", *small, "--out", out)
+    assert ran.code == 2
+    assert ran.err.endswith("evidence.json: is a directory\n")
+    assert len((tmp_path / "evidence.json.part").read_text("utf-8").splitlines()) == 1 + 1
+
+
+def test_two_runs_do_not_write_one_file(
+    run: Run, small: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    out, part = tmp_path / "evidence.json", tmp_path / "evidence.json.part"
+    pretend(monkeypatch, "confirmed", "confirmed", reach=1)
+    run("certify", "--device", "cpu", *small, "--out", out)
+    kept = part.read_bytes()
+    with part.open("rb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        for flags in ((), ("--resume",)):
+            ran = run("certify", "--device", "cpu", *small, "--out", out, *flags)
+            assert ran.code == 2
+            assert ran.complaint == f"{part} is being written by another run"
+    assert part.read_bytes() == kept
 
 
 class Allowing:
