@@ -194,6 +194,7 @@ def _usable(
                 backend=name,
                 rule=rule.position,
                 reason=rule.reason,
+                source=rule.source or None,
                 rank=place if rule.position.line else 0,
                 of=len(rule.result),
                 conditions=(*doubts, *verdict.conditions),
@@ -209,7 +210,7 @@ def _orders(
         position = Position("policy", 0, 0)
         return (Match(Rule(When(), (forced,), position, "forced by the caller")),)
     lists = (
-        Rule(p.when, p.orders[phase], p.position, p.reason)
+        Rule(p.when, p.orders[phase], p.position, p.reason, p.source)
         for p in manifest.priorities
         if phase in p.orders
     )

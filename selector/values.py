@@ -381,6 +381,7 @@ class Choice(msgspec.Struct, frozen=True):
         tried: the list that decided, in order; ``None`` when several can be the one.
         rule: the line of the priority list or the policy that decided.
         reason: that list's own words.
+        source: what it was made from, file or link, if the manifest says it.
         rank: place of the backend in the list, from 1; 0 when forced.
         of: length of the list.
         conditions: what must hold for this choice.
@@ -398,6 +399,7 @@ class Choice(msgspec.Struct, frozen=True):
     tried: tuple[str, ...] | None = None
     rule: Position | None = None
     reason: str | None = None
+    source: str | None = None
     rank: int = 0
     of: int = 0
     conditions: tuple[Condition, ...] = ()

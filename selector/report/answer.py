@@ -40,7 +40,7 @@ from selector.report.wording import (
 )
 from selector.values import Choice, Code, Outcome, PathOff, Phase, Resolution
 
-__all__ = ["answer_lines", "choice_lines", "condition_lines", "lacking_words"]
+__all__ = ["answer_lines", "choice_lines", "condition_lines", "lacking_words", "source_lines"]
 
 _LABEL = 9
 _WIDE = 48
@@ -127,6 +127,19 @@ def choice_lines(case: Case, manifest: Manifest, places: Places) -> list[Line]:
     rows += _path_reasons(case, manifest, places)
     rows += _counts_as(case.resolution)
     return grid(rows, indent=2)
+
+
+def source_lines(case: Case) -> list[Line]:
+    """What the lists that decided were made from, where the manifest says it."""
+    needed = case.resolution.needed
+    sources = {phase: choice_of(case.resolution, phase).source for phase in needed}
+    said = dict.fromkeys(source for source in sources.values() if source)
+    lines = []
+    for label, source in zip(("source", *[""] * len(said)), said, strict=False):
+        where = [phase for phase in needed if sources[phase] == source]
+        only = f" (for {where[0]})" if len(where) < len(needed) else ""
+        lines.append(_labelled(label, source, faint(only)))
+    return lines
 
 
 def lacking_words(case: Case, manifest: Manifest, phase: Phase) -> str:

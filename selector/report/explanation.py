@@ -10,7 +10,7 @@ import msgspec
 from selector.binding import Selector
 from selector.changes.case import Case, candidate_of, usable_in, verdict_of
 from selector.changes.search import Prospect, Remedy, elsewhere, remedy, ways
-from selector.report.answer import choice_lines, condition_lines
+from selector.report.answer import choice_lines, condition_lines, source_lines
 from selector.report.data import case_json, to_json
 from selector.report.failure import change_words, help_words
 from selector.report.layers import group_words, heading, layer_words
@@ -105,6 +105,7 @@ def _block(explanation: Explanation, selector: Selector, places: Places) -> list
     refusals = Refusals(manifest, places)
     lines = [line(strong(group_words(case)), "  ", layer_words(case, manifest), hang=4), BLANK]
     lines += choice_lines(case, manifest, places)
+    lines += source_lines(case)
     lines += condition_lines(case, manifest, places)
     if case.resolution.missing:
         lines += [BLANK, *_nearest(explanation, selector)]

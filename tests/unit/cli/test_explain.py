@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from .conftest import GQA, SPARSE, Run
@@ -166,3 +168,29 @@ def test_on_what_it_depends_is_said_as_in_resolve(run: Run, small: list[str]) ->
         run(c, *question).out.split("  if ")[1].split("\n\n")[0] for c in ("explain", "resolve")
     ]
     assert blocks[0] == blocks[1]
+
+
+def test_what_a_list_was_made_from_is_said(run: Run, small: list[str], tmp_path: Path) -> None:
+    overlay = tmp_path / "timed.yaml"
+    overlay.write_text(
+        "attnsel: 1\noverlay: timed\npriorities:\n"
+        '  - {when: {capability: "9.0"}, decode: [xqa], reason: Fastest., source: timings.json}\n'
+        '  - {when: {capability: "12.0"}, order: [fa2], reason: Fastest., source: timings.json}\n'
+    )
+
+    def sources(*arguments: object) -> tuple[list[str], list[str | None]]:
+        asked = ("--set", GQA, "--query-len", 7, *small, *arguments)
+        said = [r for r in run("explain", *asked).out.splitlines() if r.startswith("  source")]
+        answer = run("explain", *asked, "--format", "json").json["resolution"]
+        return said, [answer[phase]["source"] for phase in ("prefill", "decode")]
+
+    timed = ("--overlay", overlay)
+    assert sources("--arch", "9.0") == ([], [None, None])
+    assert sources("--arch", "9.0", *timed) == (
+        ["  source      timings.json (for decode)"],
+        [None, "timings.json"],
+    )
+    assert sources("--arch", "12.0", *timed) == (
+        ["  source      timings.json"],
+        ["timings.json", "timings.json"],
+    )
