@@ -5,9 +5,8 @@ policy. All candidates of a shape run on the same inputs, one after another; the
 compared with each other, which is no proof that they are right (that is what certification is for)
 but shows when a time is that of some other computation.
 
-What was measured is kept as it comes: after each shape in the results file, within a shape in a
-second file beside it, so a kernel that takes the process with it loses nothing but itself. A run
-that resumes counts the candidate that was running then as a fault.
+What was measured is kept as it comes (:mod:`backends.keeper`), so a kernel that takes the process
+with it loses nothing but itself.
 """
 
 from __future__ import annotations
@@ -24,6 +23,8 @@ from backends.batches import make_batch
 from backends.certify import torch_device
 from backends.contract import Adapter, Batch, RefusedError, relative_error
 from backends.judging import CaseResult
+from backends.keeper import Keeper
+from backends.part import Head
 from backends.registry import ADAPTERS, MissingAdapterError, load_adapter
 from backends.shapes import Grid
 from backends.timing import METHOD, draw_inputs, sample_rows, time_plan, time_run
@@ -40,15 +41,13 @@ if TYPE_CHECKING:
 
     from backends.inputs import Inputs
 
-__all__ = ["Candidates", "DeviceLostError", "Keeper", "find_candidates", "measure"]
+__all__ = ["Candidates", "DeviceLostError", "find_candidates", "measure"]
 
 AGREE = 3e-2
 """Relative error up to which two outputs are the same."""
 
 BUILD_S = 600.0
 """How long one kernel may take to compile."""
-
-ENDED = "the process ended while it ran"
 
 
 class DeviceLostError(AttnselError, RuntimeError):
@@ -158,60 +157,6 @@ def _adapter(manifest: Manifest, name: str) -> tuple[Adapter | None, str]:
         return None, str(error)
 
 
-class Keeper:
-    """Keeps results on disk as they come, and knows where a run before this one ended."""
-
-    def __init__(self, file: Path, resume: bool = False) -> None:
-        self.file = file
-        self.beside = file.with_name(f"{file.name}.running")
-        self.shape: Shape | None = None
-        self.timings: tuple[Timing, ...] = ()
-        if not resume:
-            self.beside.unlink(missing_ok=True)
-        elif self.beside.exists():
-            self._read_beside()
-
-    def _read_beside(self) -> None:
-        raw = msgspec.json.decode(self.beside.read_bytes(), type=_Running)
-        self.shape, self.timings = raw.shape, raw.timings
-        if raw.running:
-            self.timings += (Timing(candidate=raw.running, fault=ENDED),)
-
-    def begun(self, shape: Shape) -> tuple[Timing, ...]:
-        """What is already known of a shape that was not finished."""
-        return self.timings if shape == self.shape else ()
-
-    def note(self, shape: Shape, timings: tuple[Timing, ...], running: str) -> None:
-        """Keeps the timings of an unfinished shape, and which candidate runs now."""
-        _write(self.beside, msgspec.json.encode(_Running(shape, timings, running)))
-
-    def keep(self, results: Results) -> None:
-        """Keeps all that was measured."""
-        _write(self.file, _text(results))
-        self.beside.unlink(missing_ok=True)
-
-
-def _text(results: Results) -> bytes:
-    """The results as JSON, one line for each shape."""
-    bare = msgspec.json.encode(msgspec.structs.replace(results, measured=()))
-    rows = b",\n  ".join(map(msgspec.json.encode, results.measured))
-    head, _, tail = msgspec.json.format(bare, indent=1).rpartition(b"[]")
-    return b"%b[\n  %b\n ]%b\n" % (head, rows, tail)
-
-
-class _Running(msgspec.Struct, frozen=True):
-    shape: Shape
-    timings: tuple[Timing, ...]
-    running: str
-
-
-def _write(file: Path, data: bytes) -> None:
-    """Replaces a file at once, so that no reader and no end of the process sees half of it."""
-    new = file.with_name(f"{file.name}.new")
-    new.write_bytes(data)
-    os.replace(new, file)
-
-
 def measure(
     manifest: Manifest,
     device: Device,
@@ -224,7 +169,6 @@ def measure(
     command: str = "",
     seed: int = 0,
     limit_s: float | None = None,
-    earlier: Sequence[Measured] = (),
     on_note: Callable[[str], object] = lambda words: None,
     on_shape: Callable[[int, Shape], object] = lambda done, shape: None,
 ) -> Results:
@@ -236,20 +180,21 @@ def measure(
         facts: what is installed.
         grid: where the shapes come from.
         candidates: what to time.
-        keeper: keeps what was measured.
+        keeper: keeps what was measured, and what a run before this one did.
         date: now, ISO 8601.
         command: how to repeat.
         seed: of the inputs.
         limit_s: after this long no other shape is begun.
-        earlier: what a run before this one measured.
         on_note: told in a line what takes long.
         on_shape: called before each shape, for progress.
 
     Raises:
         DeviceLostError: a fault left the device unusable; the fault is kept.
+        PartError: the run before this one was another.
     """
     where = torch_device(device)
-    known = {one.shape: one for one in earlier}
+    head = Head(manifest.ref.digest, device, dict(facts.values), seed, date[:10])
+    known = keeper.take_up(head, candidates.batches)
     wanted = [shape for shape, batches in candidates.batches.items() if batches]
     open_ = [shape for shape in wanted if shape not in known]
     results = Results(

@@ -17,7 +17,7 @@ from backends.judging import CaseResult
 from selector.errors import AttnselError
 from selector.values import Device
 
-__all__ = ["Head", "Part", "PartError", "read_part"]
+__all__ = ["Head", "Part", "PartError", "another", "check_same", "read_part"]
 
 
 class PartError(AttnselError, ValueError):
@@ -42,6 +42,23 @@ class Head(msgspec.Struct, frozen=True):
     facts: dict[str, str | bool | None]
     seed: int
     date: Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d{2}-\d{2}$")]
+
+
+def check_same(path: Path, begun: Head, now: Head) -> None:
+    """Holds that what a file was begun with is what goes on, on whatever day.
+
+    Raises:
+        PartError: it is not.
+    """
+    for name in ("digest", "device", "facts", "seed"):
+        if getattr(begun, name) != getattr(now, name):
+            words = {"digest": "manifest", "facts": "set of versions"}
+            raise another(path, words.get(name, name))
+
+
+def another(path: Path, what: str) -> PartError:
+    """Says that a file is of a run with another ``what``."""
+    return PartError(f"{path} was begun with another {what}; leave out --resume to begin anew")
 
 
 def read_part(path: Path) -> tuple[Head, tuple[CaseResult, ...]]:
@@ -116,13 +133,7 @@ class Part:
     def _take_up(self) -> int:
         """Takes over what an earlier run left; gives where that ends."""
         head, results, end = _read(self.path, self.path.read_bytes())
-        for name in ("digest", "device", "facts", "seed"):
-            if getattr(head, name) != getattr(self.head, name):
-                words = {"digest": "manifest", "facts": "set of versions"}
-                raise PartError(
-                    f"{self.path} was begun with another {words.get(name, name)}; "
-                    "leave out --resume to begin anew"
-                )
+        check_same(self.path, head, self.head)
         self.head, self.results = head, results
         return end
 

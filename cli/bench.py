@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from backends.shapes import Grid
-    from selector.tuning.results import Measured, Shape
+    from selector.tuning.results import Shape
 
 __all__ = ["PhaseName", "bench"]
 
@@ -87,7 +87,8 @@ def bench(
     """
     from datetime import UTC, datetime
 
-    from backends.bench import DeviceLostError, Keeper, find_candidates, measure
+    from backends.bench import DeviceLostError, find_candidates, measure
+    from backends.keeper import Keeper
     from backends.probe import probe_facts
     from backends.shapes import read_grid
     from cli.terminal import complain, note, show, show_json
@@ -101,7 +102,7 @@ def bench(
     shapes_of = read_grid(grid or ("small" if where.platform == "cpu" else "h200"))
     shapes = _shapes(shapes_of, phase)
     file = out or Path(f"timings-{shapes_of.grid}.json")
-    earlier = _earlier(file) if resume else ()
+    keeper = Keeper(file, resume)
     found = find_candidates(
         stated, where, facts, shapes, backends=backend or (), paged_only=paged_only
     )
@@ -116,12 +117,11 @@ def bench(
             facts,
             shapes_of,
             found,
-            Keeper(file, resume),
+            keeper,
             date=datetime.now(UTC).isoformat(timespec="seconds"),
             command=_command(shapes_of, grid, seed, phase, backend, paged_only),
             seed=seed,
             limit_s=limit_s,
-            earlier=earlier,
             on_note=note,
             on_shape=_progress(len(shapes)),
         )
@@ -138,13 +138,6 @@ def bench(
 
 def _shapes(grid: Grid, phase: PhaseName | None) -> list[Shape]:
     return [s for s in grid.shapes() if phase is None or s.phase.value == phase.value]
-
-
-def _earlier(file: Path) -> tuple[Measured, ...]:
-    """What the results file holds already; nothing where there is none yet."""
-    from selector.tuning.results import read_results
-
-    return read_results(file).measured if file.exists() else ()
 
 
 def _command(

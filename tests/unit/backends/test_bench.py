@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,8 +11,10 @@ import msgspec
 import pytest
 
 from backends import bench, timing
-from backends.bench import ENDED, Candidates, Keeper, find_candidates, measure
+from backends.bench import Candidates, find_candidates, measure
 from backends.contract import Batch, RefusedError
+from backends.keeper import ENDED, Keeper
+from backends.part import PartError
 from backends.shapes import Grid, read_grid
 from backends.torch_sdpa import SdpaPlan, flash
 from selector import Selector
@@ -86,11 +89,12 @@ Run = Callable[..., Results]
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    def go(found: Candidates, *, resume: bool = False, **options: Any) -> Results:
+    def go(
+        found: Candidates, *, resume: bool = False, facts: Facts = FACTS, **options: Any
+    ) -> Results:
         keeper = Keeper(tmp_path / "timings.json", resume)
-        return measure(
-            MANIFEST, CPU, FACTS, GRID, found, keeper, date="2026-11-01T00:00:00+00:00", **options
-        )
+        date = "2026-11-01T00:00:00+00:00"
+        return measure(MANIFEST, CPU, facts, GRID, found, keeper, date=date, **options)
 
     return go
 
@@ -176,9 +180,13 @@ def test_a_run_goes_on_behind_what_ended_it(run: Run, tmp_path: Path) -> None:
     assert first.times.keys() == {"torch_sdpa_math", "torch_sdpa_flash"}
 
 
-def test_what_was_measured_is_not_measured_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_measured_is_not_measured_again(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     whole = run(candidates())
     part = whole.measured[:2]
+    cut = msgspec.structs.replace(whole, measured=part)
+    (tmp_path / "timings.json").write_bytes(msgspec.json.encode(cut))
     timed: list[str] = []
     real = bench._time_shape
     monkeypatch.setattr(
@@ -186,10 +194,48 @@ def test_what_was_measured_is_not_measured_again(run: Run, monkeypatch: pytest.M
         "_time_shape",
         lambda found, shape, *more: timed.append(str(shape)) or real(found, shape, *more),
     )
-    again = run(candidates(), resume=True, earlier=part)
+    again = run(candidates(), resume=True)
     assert timed == [str(SHAPES[2])]
     assert again.measured[:2] == part
     assert [one.shape for one in again.measured] == list(SHAPES)
+
+
+@pytest.mark.parametrize("begun", ["timings.json", "timings.json.running"])
+def test_another_run_does_not_go_on(run: Run, tmp_path: Path, begun: str) -> None:
+    if begun == "timings.json":
+        run(candidates())
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            run(candidates("kills"))
+    kept = (tmp_path / begun).read_bytes()
+    with pytest.raises(PartError, match=r"was begun with another seed; leave out --resume"):
+        run(candidates(), resume=True, seed=1)
+    with pytest.raises(PartError, match="another set of versions"):
+        run(candidates(), resume=True, facts=Facts({**FACTS.values, "torch": "2.12.0"}))
+    assert (tmp_path / begun).read_bytes() == kept
+
+
+def test_other_shapes_or_backends_do_not_go_on(run: Run, tmp_path: Path) -> None:
+    run(candidates())
+    kept = (tmp_path / "timings.json").read_bytes()
+    for shapes, backends in ((SHAPES[1:], ()), (SHAPES, ("torch_sdpa_math",))):
+        found = find_candidates(MANIFEST, CPU, FACTS, shapes, backends=backends)
+        with pytest.raises(PartError, match="another set of shapes or backends"):
+            run(found, resume=True)
+    assert (tmp_path / "timings.json").read_bytes() == kept
+
+
+def test_what_runs_may_be_unreadable(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "timings.json.running").write_text('{"shape": 1}', "utf-8")
+    with pytest.raises(PartError, match=r"timings\.json\.running holds no run: "):
+        run(candidates(), resume=True)
+
+
+def test_a_device_is_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("pipe", "."):
+        with pytest.raises(OSError, match="timings go to an ordinary file"):
+            Keeper(tmp_path / name)
 
 
 def test_time_is_up(run: Run) -> None:
