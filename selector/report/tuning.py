@@ -20,6 +20,7 @@ Answered = tuple[PhaseTimings, Tuned, Sequence[Compared]]
 
 _NAMES = {
     "tuned": "tuned",
+    "tuned, not told": "tuned, not told how many requests",
     "manifest": "the manifest as it is",
     "library": "the library's own default",
     "one list": "the best order for all",

@@ -48,8 +48,8 @@ class Compared(msgspec.Struct, frozen=True):
     """One way to choose, and its regret.
 
     Attributes:
-        name: ``tuned``, ``manifest``, ``library``, ``one list`` (the best order for all shapes), or
-            ``always`` and a candidate.
+        name: ``tuned``; ``tuned, not told`` (how many requests run together); ``manifest``;
+            ``library``; ``one list`` (the best order for all shapes); ``always`` and a candidate.
         seen: over the shapes that were tuned on.
         held_out: over those that were not.
     """
@@ -145,6 +145,7 @@ def compare(
     """
     ways: dict[str, Choose] = {
         "tuned": chosen_by(after, timings),
+        "tuned, not told": chosen_by(after, timings, told=False),
         "manifest": chosen_by(before, timings),
     }
     default = timings.defaults.get(mine.phase, ())

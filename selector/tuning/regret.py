@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from math import exp, fsum, log
+from types import MappingProxyType
 
 import msgspec
 
 from selector.binding import Selector
+from selector.fields import BATCH_FIELDS
 from selector.tuning.results import Measured, Shape
 from selector.tuning.rules import Rule, values_of
 from selector.tuning.timings import Timings
-from selector.values import Phase
+from selector.values import Layer, Phase
 
 __all__ = ["Regret", "by_rules", "chosen_by", "first_of", "regret_of", "within"]
 
@@ -79,19 +81,30 @@ def by_rules(rules: Sequence[Rule]) -> Choose:
     return choose
 
 
-def chosen_by(selector: Selector, timings: Timings) -> Choose:
-    """What a manifest chooses, asked of the selector itself, on the device that was timed."""
+def chosen_by(selector: Selector, timings: Timings, told: bool = True) -> Choose:
+    """What a manifest chooses, asked of the selector itself, on the device that was timed.
+
+    Args:
+        selector: whose choice.
+        timings: of which device.
+        told: whether it is told how many requests run together.
+    """
     facts = timings.facts
 
     def choose(one: Measured) -> str | None:
         shape = one.shape
-        answer = selector.bind(timings.device, shape.layer, facts).resolve_one(
-            shape.request, brief=True
-        )
+        layer = shape.layer if told else without_count(shape.layer)
+        answer = selector.bind(timings.device, layer, facts).resolve_one(shape.request, brief=True)
         choice = answer.prefill if shape.phase is Phase.PREFILL else answer.decode
         return choice.backend
 
     return choose
+
+
+def without_count(layer: Layer) -> Layer:
+    """A layer of which nobody says how many requests run together."""
+    fields = {name: value for name, value in layer.fields.items() if name not in BATCH_FIELDS}
+    return msgspec.structs.replace(layer, fields=MappingProxyType(fields))
 
 
 def within(measured: Iterable[Measured], names: Iterable[str]) -> tuple[Measured, ...]:

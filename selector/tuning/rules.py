@@ -68,15 +68,20 @@ class Conditions(msgspec.Struct, frozen=True):
     holds: NDArray[numpy.bool_]
 
 
-def values_of(shape: Shape) -> dict[str, int]:
-    """What the fields are for a shape."""
-    request = shape.request
+def values_of(shape: Shape, told: bool = True) -> dict[str, int]:
+    """What the fields are for a shape.
+
+    Args:
+        shape: what was timed.
+        told: whether the one who asks says how many requests run together; else it is one.
+    """
+    request, together = shape.request, shape.num_reqs if told else 1
     query_len, seq_len = request.query_len or 0, request.seq_len or 0
     return {
         "query_len": query_len,
         "context_len": seq_len - query_len,
-        "num_reqs": shape.num_reqs,
-        "batch_num_heads": shape.num_heads * shape.num_reqs,
+        "num_reqs": together,
+        "batch_num_heads": shape.num_heads * together,
         "gqa_group": shape.num_heads // shape.num_kv_heads,
         "head_size": shape.head_size,
         "num_kv_heads": shape.num_kv_heads,

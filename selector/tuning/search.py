@@ -1,5 +1,8 @@
 """Finding a short list of rules with little regret.
 
+Kernels depend on how many requests run together, and not everybody who asks says so: a shape of
+several requests counts twice, asked with and without their number.
+
 The cost of a choice for a shape is the logarithm of its regret, and more where it is beyond a bound
 on the worst; the cost of a list is the sum over the shapes, so a mean of costs of 0 is a geometric
 mean of 1. A list starts as one order for all; each candidate is tried as its first. Then the change
@@ -20,12 +23,11 @@ from numpy.typing import NDArray
 from selector.tuning.results import Measured
 from selector.tuning.rules import FIELDS, Conditions, Rule, conditions_over, values_of
 
-__all__ = ["PRICES", "Aims", "find_rules"]
+__all__ = ["PRICE", "Aims", "find_rules"]
 
-PRICES = (0.001, 0.002, 0.004)
-"""Mean costs that a rule may have to save for each of its bounds."""
-
-_PARTS = 10
+PRICE = 0.4
+"""What a rule has to save for each of its bounds, over all questions: a bound that is put where it
+fits some shapes by chance saves about as much, however many shapes there are."""
 
 _ALIKE = 1.1
 """How much slower, at one shape, a candidate may be that stands in for another."""
@@ -34,7 +36,6 @@ _NOTHING = 10.0
 """The regret of a choice that cannot run."""
 
 _Floats = NDArray[numpy.float64]
-_Rows = NDArray[numpy.bool_]
 
 
 class Aims(msgspec.Struct, frozen=True):
@@ -58,46 +59,19 @@ class Aims(msgspec.Struct, frozen=True):
 def find_rules(measured: Sequence[Measured], aims: Aims) -> tuple[Rule, ...]:
     """A list of rules for these shapes; the last one holds for all.
 
-    What a rule must save is chosen first: each of :data:`PRICES` is tried on ten parts of the
-    shapes, the rules found on the other nine, and the one with the least regret there is taken.
-    Bounds on the worst are left out of that: a few shapes would decide.
-
     Args:
         measured: shapes and times; a candidate without a time cannot run that shape.
         aims: how long the list may be, and what it is worth.
     """
     table = _Table(measured, aims)
-    every = numpy.ones(len(measured), bool)
-    price = PRICES[-1]
-    if len(measured) >= 2 * _PARTS * aims.shapes:
-        price = _price(table)
-    return table.rules(_found(table, every, price))
-
-
-def _price(table: _Table) -> float:
-    """The price whose lists have the least regret over shapes that they were not found on."""
-    parts = numpy.arange(table.count) % _PARTS
-
-    def unseen(price: float) -> float:
-        regrets = numpy.zeros(table.count)
-        for part in range(_PARTS):
-            found = _found(table, parts != part, price)
-            regrets[parts == part] = table.chosen(table.regrets, found)[parts == part]
-        return float(regrets.sum())
-
-    return min(PRICES, key=lambda price: (round(unseen(price), 9), -price))
-
-
-def _log_regret(one: Measured, order: Sequence[str]) -> float:
-    """The logarithm of an order's regret for one shape."""
-    times = one.times
-    name = next((name for name in order if name in times), None)
-    return log(_NOTHING if name is None else times[name] / min(times.values()))
+    return table.rules(_found(table))
 
 
 def _cost(one: Measured, order: Sequence[str], aims: Aims) -> float:
     """What an order costs for one shape: more than its regret where that is beyond the bound."""
-    regret = _log_regret(one, order)
+    times = one.times
+    name = next((name for name in order if name in times), None)
+    regret = log(_NOTHING if name is None else times[name] / min(times.values()))
     return regret + aims.weight * max(0.0, regret - log(aims.worst))
 
 
@@ -131,11 +105,15 @@ class _List(msgspec.Struct, frozen=True):
 
 
 class _Table:
-    """What every candidate costs for every shape, and for which every condition holds."""
+    """What every candidate costs for every question, and for which every condition holds.
+
+    The questions are the shapes, and once more those of several requests, asked as whoever does not
+    say how many run together asks them.
+    """
 
     def __init__(self, measured: Sequence[Measured], aims: Aims) -> None:
         self.aims = aims
-        self.count = len(measured)
+        several = [one for one in measured if one.shape.num_reqs > 1]
         names = sorted({name for one in measured for name in one.times})
         firsts = _without_doubles(measured, names)
 
@@ -145,26 +123,20 @@ class _Table:
         ranked = sorted(names, key=rank)
         self.orders = [(name, *(other for other in ranked if other != name)) for name in firsts]
         self.costs: _Floats = numpy.array(
-            [[_cost(one, order, aims) for order in self.orders] for one in measured]
-        )
-        self.regrets: _Floats = numpy.array(
-            [[_log_regret(one, order) for order in self.orders] for one in measured]
+            [[_cost(one, order, aims) for order in self.orders] for one in [*measured, *several]]
         )
         values = [values_of(one.shape) for one in measured]
+        values += [values_of(one.shape, told=False) for one in several]
         self.conditions: Conditions = conditions_over(values, aims.fields, aims.shapes)
         self.wide = self.conditions.holds.astype(numpy.float32)
 
     def costs_of(self, found: _List) -> _Floats:
-        """What a list costs for every shape."""
-        return self.chosen(self.costs, found)
-
-    def chosen(self, values: _Floats, found: _List) -> _Floats:
-        """Of values by shape and candidate, those of the candidates that a list chooses."""
-        mine = values[:, found.last].copy()
+        """What a list costs for every question."""
+        costs = self.costs[:, found.last].copy()
         for condition, first in reversed(found.rules):
             holds = self.conditions.holds[condition]
-            mine[holds] = values[holds, first]
-        return mine
+            costs[holds] = self.costs[holds, first]
+        return costs
 
     def rules(self, found: _List) -> tuple[Rule, ...]:
         """A list in words, each with who follows its first candidate where that cannot run."""
@@ -175,24 +147,24 @@ class _Table:
         )
 
 
-def _found(table: _Table, seen: _Rows, price: float) -> _List:
+def _found(table: _Table) -> _List:
     """The cheapest of the lists that start from each candidate."""
-    search = _Search(table, seen, price)
+    search = _Search(table)
     found = [search.run(_List((), last)) for last in range(len(table.orders))]
     return min(found, key=lambda one: (search.value(one), len(one.rules)))
 
 
 class _Search:
-    """Lists for some of the shapes, at a price."""
+    """Lists over a table, at a price."""
 
-    def __init__(self, table: _Table, seen: _Rows, price: float) -> None:
-        self.table, self.seen = table, seen
-        self.prices = price * seen.sum() * table.conditions.bounds
+    def __init__(self, table: _Table) -> None:
+        self.table = table
+        self.prices = PRICE * table.conditions.bounds
 
     def value(self, found: _List) -> float:
-        """What a list costs over the shapes seen, its own price included."""
+        """What a list costs over all questions, its own price included."""
         price = sum(self.prices[condition] for condition, _ in found.rules)
-        return round(float(self.table.costs_of(found)[self.seen].sum() + price), 9)
+        return round(float(self.table.costs_of(found).sum() + price), 9)
 
     def run(self, found: _List) -> _List:
         """The list after the changes that save most, one after the other."""
@@ -222,7 +194,7 @@ class _Search:
     def _around(self, found: _List) -> tuple[_Floats, _Floats]:
         """For each place, which shapes no rule before it holds for, and what those behind cost."""
         rules, holds = found.rules, self.table.conditions.holds
-        open_, rest = [self.seen], [self.table.costs[:, found.last]]
+        open_, rest = [numpy.ones(len(self.table.costs), bool)], [self.table.costs[:, found.last]]
         for condition, _ in rules:
             open_.append(open_[-1] & ~holds[condition])
         for condition, first in reversed(rules):

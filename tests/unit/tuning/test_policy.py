@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from selector import Selector
@@ -57,12 +58,16 @@ def test_the_selector_is_told_how_many_run_together(
     timings = make_timings(law)
     mine = timings_of(timings, Phase.DECODE, paged_only=True)
     tuned = tuned_from(timings, mine, Aims(), Selector.load())
-    assert [test.field for one in tuned.lists for test in one.rule.when] == ["num_reqs"]
+    assert "num_reqs" in {test.field for one in tuned.lists for test in one.rule.when}
     found = compare(
         timings, mine, Selector.load(), tuned_selector(tmp_path, timings, tuned), Aims()
     )
-    assert found[0].held_out.worst is not None
-    assert found[0].held_out.worst < 1.1
+    told, untold = found[0].held_out.mean, found[1].held_out.mean
+    assert [one.name for one in found[:2]] == ["tuned", "tuned, not told"]
+    assert told is not None
+    assert untold is not None
+    assert told < 1.1
+    assert told < untold
 
 
 def regrets(timings: Timings, phase: Phase, tmp_path: Path) -> dict[str, Compared]:
@@ -78,7 +83,8 @@ def test_tuned_beats_every_fixed_choice_and_the_default(
     make_timings: Callable[..., Timings], tmp_path: Path, phase: Phase
 ) -> None:
     found = regrets(make_timings(), phase, tmp_path)
-    tuned = found.pop("tuned")
+    tuned, untold = found.pop("tuned"), found.pop("tuned, not told")
+    assert untold == msgspec.structs.replace(tuned, name=untold.name)  # no law reads the number
     assert found.keys() >= {"manifest", "library", "one list", "always flashinfer_fa2"}
     assert not any("torch" in name for name in found)
     assert tuned.seen.mean is not None

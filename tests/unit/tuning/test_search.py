@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import log
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +14,7 @@ from selector.tuning.regret import by_rules, first_of, regret_of
 from selector.tuning.results import Measured, Results, Shape, Timing
 from selector.tuning.rules import Rule, conditions_over, values_of
 from selector.tuning.rules import Test as Bound
-from selector.tuning.search import PRICES, Aims, find_rules
+from selector.tuning.search import PRICE, Aims, find_rules
 from selector.values import Phase
 
 SHAPES = read_grid("small").shapes()
@@ -84,7 +85,7 @@ def test_noise_makes_no_rules(make_results: Callable[..., Results]) -> None:
     """Two candidates that differ by two percent at random are not told apart."""
     results = make_results(lambda _: {"flashinfer_fa2": 10.0, "flashinfer_fa3": 10.0})
     assert len(find_rules(results.measured, Aims())) == 1
-    assert min(PRICES) > 0
+    assert PRICE > 0
 
 
 def test_a_double_is_never_first(make_results: Callable[..., Results]) -> None:
@@ -119,16 +120,44 @@ def test_three_regions_are_told_apart(make_results: Callable[..., Results]) -> N
 def test_a_region_of_three_tests_is_found(make_results: Callable[..., Results]) -> None:
     def law(shape: Shape) -> dict[str, float]:
         values = values_of(shape)
-        few = values["num_reqs"] <= 16 and values["context_len"] >= 256
+        few = values["head_size"] <= 128 and values["context_len"] >= 256
         return {"a": 10.0, "b": 5.0 if few and values["gqa_group"] >= 8 else 20.0}
 
     measured = make_results(law).measured
     first, last = find_rules(measured, Aims())
     assert first == Rule(
-        (Bound("context_len", least=256), Bound("num_reqs", most=16), Bound("gqa_group", least=8)),
+        (
+            Bound("context_len", least=256),
+            Bound("gqa_group", least=8),
+            Bound("head_size", most=128),
+        ),
         ("b", "a"),
     )
     assert last == Rule((), ("a", "b"))
+
+
+def test_whoever_does_not_say_how_many_run_together_is_asked_about_too(
+    make_results: Callable[..., Results],
+) -> None:
+    """Many requests want one kernel, one wants the other; where they are not told apart, either."""
+
+    def law(shape: Shape) -> dict[str, float]:
+        many = shape.num_reqs >= 16
+        return {"a": 10.0 if many else 14.0, "b": 14.0 if many else 10.0}
+
+    every = make_results(law).measured
+    measured = [one for one in every if not 1 < one.shape.num_reqs < 16]
+    rules = find_rules(measured, Aims())
+
+    def chosen(one: Measured, told: bool) -> str:
+        values = values_of(one.shape, told)
+        assert told or (values["num_reqs"], values["batch_num_heads"]) == (1, one.shape.num_heads)
+        return next(rule for rule in rules if rule.holds(values)).order[0]
+
+    many = [one for one in measured if one.shape.num_reqs >= 16]
+    assert {chosen(one, told=True) for one in many} == {"a"}
+    untold = sum(log(one.times[chosen(one, told=False)] / 10) for one in measured)
+    assert untold <= min(sum(log(one.times[name] / 10) for one in measured) for name in "ab")
 
 
 def test_conditions_are_what_they_say_and_all_different() -> None:
