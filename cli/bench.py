@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
-import warnings
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.certify import Where
-from cli.certify import _device as device_here
 from cli.exits import Exit
-from cli.options import Format, FormatOption, ManifestOption, OverlayOption, complete_backend
+from cli.machine import BackendsOption, DeviceOption, SeedOption, command_text, find_device
+from cli.options import Format, FormatOption, ManifestOption, OverlayOption
+from cli.progress import Ticker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from backends.shapes import Grid
     from selector.tuning.results import Shape
 
@@ -42,9 +37,7 @@ def complete_grid(incomplete: str) -> list[str]:
 def bench(
     manifest: ManifestOption = None,
     overlay: OverlayOption = None,
-    device: Annotated[
-        Where | None, typer.Option(help="Where to run. Default: the GPU, else the CPU.")
-    ] = None,
+    device: DeviceOption = None,
     grid: Annotated[
         str | None,
         typer.Option(
@@ -54,14 +47,7 @@ def bench(
             autocompletion=complete_grid,
         ),
     ] = None,
-    backend: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Time only this backend. Repeatable.",
-            autocompletion=complete_backend,
-        ),
-    ] = None,
+    backend: BackendsOption = None,
     phase: Annotated[PhaseName | None, typer.Option(help="Time only this phase.")] = None,
     paged_only: Annotated[
         bool,
@@ -71,7 +57,7 @@ def bench(
         float | None,
         typer.Option(metavar="N", min=0, help="After N seconds, begin no other shape."),
     ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the random inputs.")] = 0,
+    seed: SeedOption = 0,
     out: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Results file. Default: timings-<grid>.json, here."),
@@ -96,8 +82,7 @@ def bench(
     from selector.report.data import to_json
     from selector.report.timings import bench_lines, nothing_timed_words, timing_words
 
-    warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
-    where, facts = device_here(device), probe_facts()
+    where, facts = find_device(device), probe_facts()
     stated = Selector.load(manifest, overlays=overlay or ()).manifest
     shapes_of = read_grid(grid or ("small" if where.platform == "cpu" else "h200"))
     shapes = _shapes(shapes_of, phase)
@@ -111,20 +96,30 @@ def bench(
         raise typer.Exit(Exit.USAGE)
     note(timing_words(len(shapes), len(found.adapters), where))
     try:
-        results = measure(
-            stated,
-            where,
-            facts,
-            shapes_of,
-            found,
-            keeper,
-            date=datetime.now(UTC).isoformat(timespec="seconds"),
-            command=_command(shapes_of, grid, seed, phase, backend, paged_only),
-            seed=seed,
-            limit_s=limit_s,
-            on_note=note,
-            on_shape=_progress(len(shapes)),
-        )
+        with Ticker() as ticker:
+            results = measure(
+                stated,
+                where,
+                facts,
+                shapes_of,
+                found,
+                keeper,
+                date=datetime.now(UTC).isoformat(timespec="seconds"),
+                command=command_text(
+                    "bench",
+                    grid=grid or shapes_of.grid,
+                    seed=seed,
+                    manifest=manifest,
+                    overlay=overlay,
+                    phase=phase,
+                    backend=backend,
+                    paged_only=paged_only,
+                ),
+                seed=seed,
+                limit_s=limit_s,
+                on_note=note,
+                on_shape=lambda done, shape: ticker.show(f"{done:,} of {len(shapes):,}: {shape}"),
+            )
     except DeviceLostError as error:
         complain(str(error))
         raise typer.Exit(Exit.FINDINGS) from None
@@ -138,34 +133,3 @@ def bench(
 
 def _shapes(grid: Grid, phase: PhaseName | None) -> list[Shape]:
     return [s for s in grid.shapes() if phase is None or s.phase.value == phase.value]
-
-
-def _command(
-    grid: Grid,
-    reference: str | None,
-    seed: int,
-    phase: PhaseName | None,
-    backends: list[str] | None,
-    paged_only: bool,
-) -> str:
-    """The command that repeats this run, without what only says where and how long."""
-    words = ["attnsel", "bench", "--grid", reference or grid.grid, "--seed", str(seed)]
-    if phase is not None:
-        words += ["--phase", phase.value]
-    for name in backends or ():
-        words += ["--backend", name]
-    if paged_only:
-        words.append("--paged-only")
-    return shlex.join(words)
-
-
-def _progress(shapes: int) -> Callable[[int, Shape], object]:
-    """Shows which shape is timed on a terminal, and nothing elsewhere."""
-    if not sys.stderr.isatty():
-        return lambda done, shape: None
-
-    def show(done: int, shape: Shape) -> None:
-        sys.stderr.write(f"\r\x1b[K{done:,} of {shapes:,}: {shape}\r")
-        sys.stderr.flush()
-
-    return show

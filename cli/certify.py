@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
-import time
-import warnings
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cli.exits import Exit
-from cli.options import Format, FormatOption, ManifestOption, OverlayOption, complete_backend
+from cli.machine import BackendsOption, DeviceOption, SeedOption, command_text, find_device
+from cli.options import Format, FormatOption, ManifestOption, OverlayOption
+from cli.progress import Ticker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from backends.certificate import Certificate
     from backends.judging import CaseResult
@@ -26,30 +23,11 @@ if TYPE_CHECKING:
 __all__ = ["certify"]
 
 
-_SHOWN_EVERY_S = 0.2
-
-
-class Where(StrEnum):
-    """Which of this machine's devices to run on."""
-
-    CPU = "cpu"
-    CUDA = "cuda"
-
-
 def certify(
     manifest: ManifestOption = None,
     overlay: OverlayOption = None,
-    device: Annotated[
-        Where | None, typer.Option(help="Where to run. Default: the GPU, else the CPU.")
-    ] = None,
-    backend: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Certify only this backend. Repeatable.",
-            autocompletion=complete_backend,
-        ),
-    ] = None,
+    device: DeviceOption = None,
+    backend: BackendsOption = None,
     field: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="Vary only this field. Repeatable."),
@@ -84,7 +62,7 @@ def certify(
         float,
         typer.Option(metavar="SECONDS", min=1, help="For building kernels before the first case."),
     ] = 1800,
-    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the random inputs.")] = 0,
+    seed: SeedOption = 0,
     form: FormatOption = Format.TABLE,
 ) -> None:
     """Run what a manifest claims, just inside and outside each limit, and write evidence.
@@ -103,19 +81,18 @@ def certify(
         judge_words,
         left_words,
         nothing_ran_words,
+        progress_words,
         start_words,
     )
 
-    # Nothing here hands an array to NumPy, so torch need not say that it found none.
-    warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
     stated = Selector.load(manifest, overlays=overlay or ()).manifest
     if judge is not None:
-        certificate = _judge(stated, judge, manifest, backend, field)
+        certificate = _judge(stated, judge, manifest, overlay, backend, field)
         file = out or _default_file(certificate.device, certificate.date, stated.ref.digest)
         _write(certificate, file)
         _show(certificate, stated, file, form)
         return
-    where_to, facts = _device(device), probe_facts()
+    where_to, facts = find_device(device), probe_facts()
     runs = certifying.find_runs(
         stated, where_to, facts, backend or (), field or (), find_missing_tools(facts)
     )
@@ -133,13 +110,15 @@ def certify(
     file = out or _default_file(where_to, head.date, head.digest)
     part = Part(file.with_name(f"{file.name}.part"), head, resume)
     note(start_words(count, len(runs.cases), where_to, len(part.results)))
-    shown = _progress()
+    ran = 0
 
     def keep(result: CaseResult) -> None:
+        nonlocal ran
         part.add(result)
-        shown(result)
+        ran += 1
+        ticker.show(progress_words(ran, result.case.backend))
 
-    with part:
+    with part, Ticker() as ticker:
         certificate = certifying.certify(
             stated,
             where_to,
@@ -150,7 +129,7 @@ def certify(
             seed=seed,
             workers=Workers(certifying.torch_device(where_to), workers),
             limits=certifying.Limits(case_limit_s, build_limit_s, limit_s),
-            repeat=_repeat(where_to, manifest, backend, field, seed),
+            repeat=_repeat(where_to, manifest, overlay, backend, field, seed),
             on_note=note,
             on_result=keep,
         )
@@ -169,6 +148,7 @@ def _judge(
     stated: Manifest,
     part: Path,
     manifest: str | None,
+    overlay: Sequence[str] | None,
     backends: Sequence[str] | None,
     fields: Sequence[str] | None,
 ) -> Certificate:
@@ -187,7 +167,7 @@ def _judge(
         recorded,
         find_runs(stated, head.device, Facts(head.facts), backends or (), fields or ()),
         today=datetime.now(UTC).date().isoformat(),
-        repeat=_repeat(head.device, manifest, backends, fields, head.seed),
+        repeat=_repeat(head.device, manifest, overlay, backends, fields, head.seed),
     )
     if not certificate.results:
         complain(f"{part} records no run of a case of this manifest")
@@ -227,54 +207,18 @@ def _show(certificate: Certificate, stated: Manifest, file: Path, form: Format) 
 def _repeat(
     device: Device,
     manifest: str | None,
-    backends: Sequence[str] | None,
-    fields: Sequence[str] | None,
+    overlay: Sequence[str] | None,
+    backend: Sequence[str] | None,
+    field: Sequence[str] | None,
     seed: int,
 ) -> str:
     """The command that runs the same again."""
-    words = ["attnsel", "certify", "--device", "cpu" if device.platform == "cpu" else "cuda"]
-    words += ["--manifest", manifest] if manifest else []
-    for name in backends or ():
-        words += ["--backend", name]
-    for name in fields or ():
-        words += ["--field", name]
-    return shlex.join([*words, "--seed", str(seed)])
-
-
-def _device(wanted: Where | None) -> Device:
-    """This machine's device.
-
-    Raises:
-        UnknownDeviceError: there is no such device.
-    """
-    from backends.probe import probe_device
-    from selector.errors import UnknownDeviceError
-    from selector.values import Device
-
-    if wanted is Where.CPU:
-        return Device("cpu")
-    found = probe_device()
-    if wanted is Where.CUDA and found.platform != "cuda":
-        raise UnknownDeviceError("no CUDA device is seen on this machine; --device cpu runs here")
-    return found
-
-
-def _progress() -> Callable[[CaseResult], object]:
-    """Shows a running count on a terminal, and nothing elsewhere."""
-    if not sys.stderr.isatty():
-        return lambda _: None
-    from selector.report.certificate import progress_words
-
-    done = 0
-    shown_at = 0.0
-
-    def show(result: CaseResult) -> None:
-        nonlocal done, shown_at
-        done += 1
-        if time.monotonic() - shown_at < _SHOWN_EVERY_S:
-            return
-        shown_at = time.monotonic()
-        sys.stderr.write(f"\r\x1b[K{progress_words(done, result.case.backend)}\r")
-        sys.stderr.flush()
-
-    return show
+    return command_text(
+        "certify",
+        device="cpu" if device.platform == "cpu" else "cuda",
+        manifest=manifest,
+        overlay=overlay,
+        backend=backend,
+        field=field,
+        seed=seed,
+    )

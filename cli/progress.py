@@ -6,7 +6,7 @@ import sys
 import time
 from types import TracebackType
 
-__all__ = ["Progress"]
+__all__ = ["Progress", "Ticker"]
 
 _EVERY_S = 0.2
 _WIDTH = 30
@@ -48,3 +48,24 @@ class Progress:
             bar = "#" * int(done * _WIDTH)
             said = f"[{bar:<{_WIDTH}}] {done:4.0%}  {said}"
         print(f"{_ERASE}{said}", end="", file=sys.stderr, flush=True)
+
+
+class Ticker:
+    """A line on stderr that says what runs now, where that is a terminal; erased in the end."""
+
+    def __init__(self) -> None:
+        self._on = sys.stderr is not None and sys.stderr.isatty()
+        self._shown = float("-inf")
+
+    def __enter__(self) -> Ticker:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._on:
+            print(_ERASE, end="", file=sys.stderr, flush=True)
+
+    def show(self, words: str) -> None:
+        """Shows some words, a few times a second; what is written next stands over them."""
+        if self._on and (now := time.monotonic()) >= self._shown + _EVERY_S:
+            self._shown = now
+            print(f"{_ERASE}{words}", end="\r", file=sys.stderr, flush=True)

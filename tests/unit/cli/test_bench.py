@@ -9,6 +9,7 @@ import pytest
 
 from backends import bench, probe, timing
 from backends.bench import DeviceLostError
+from selector import Selector
 from selector.schema import load_schema
 from selector.values import Device
 
@@ -66,6 +67,16 @@ def test_one_phase_and_one_backend(run: Run, grid: str, tmp_path: Path) -> None:
     assert written["command"].endswith("--phase decode --backend torch_sdpa_math")
     assert [one["shape"]["phase"] for one in written["measured"]] == ["decode"]
     assert [t["candidate"] for t in written["measured"][0]["timings"]] == ["torch_sdpa_math"]
+
+
+def test_the_command_that_repeats_names_the_manifest(run: Run, grid: str, tmp_path: Path) -> None:
+    overlay = tmp_path / "more.yaml"
+    overlay.write_text("attnsel: 1\noverlay: more\n", "utf-8")
+    flags = ("--manifest", Selector.load().manifest.ref.file, "--overlay", str(overlay))
+    out = tmp_path / "t.json"
+    words = ("--limit-s", "0", "--format", "json", "--out", out)
+    ran = run("bench", "--device", "cpu", "--grid", grid, *flags, *words)
+    assert ran.json["command"] == f"attnsel bench --grid {grid} --seed 0 {' '.join(flags)}"
 
 
 def test_nothing_to_time_is_one_line(run: Run, grid: str, tmp_path: Path) -> None:
