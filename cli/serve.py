@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["serve"]
 
+_SWITCH_S = 0.001
+"""Requests wait no longer than this for a manifest that is being read, nor it for them."""
+
 _WEAKEST_TOKEN = 16
 """A token of fewer characters can be guessed."""
 
@@ -111,6 +114,7 @@ def serve(
         timeout_graceful_shutdown=30,
         lifespan="on",
     )
+    sys.setswitchinterval(_SWITCH_S)
     _server(uvicorn, config, service).run()
 
 

@@ -34,7 +34,10 @@ __all__ = ["LiveManifest", "LiveManifests", "Snapshot", "Trouble", "Watcher"]
 _YOUNG_NS = 100_000_000
 """A file that changed less long ago may change again and look the same: its clock is coarse."""
 
-_MOST_WAITS = 10
+_UNFINISHED_NS = 1_000_000_000
+"""A file without an end of line at its end changed less long ago: the rest may be on its way."""
+
+_MOST_WAITS = 20
 """So many looks in a row may see a file change before it is read all the same."""
 
 _Sources = list[tuple[str, bytes]]
@@ -153,13 +156,20 @@ class LiveManifest:
         return self.trouble is not None
 
     def look(self) -> None:
-        """Reads the files if they changed and are quiet: two looks in a row saw the same."""
+        """Reads the files if they changed and are quiet: two looks in a row saw the same.
+
+        Half a YAML document is often a whole one. Who writes a file piece by piece stops within a
+        line, so one that ends there is given more time.
+        """
         seen = _state_of(self.files)
-        if seen == self._read_state and not _is_young(seen, self._clock()):
+        now = self._clock()
+        if seen == self._read_state and not _is_young(seen, now, _YOUNG_NS):
             return
         if seen != self._seen and self._waits < _MOST_WAITS:
             self._seen = seen
             self._waits += 1
+            return
+        if _is_young(seen, now, _UNFINISHED_NS) and not all(map(_ends_in_a_line, self.files)):
             return
         self.reload()
 
@@ -246,9 +256,20 @@ def _file_state(file: Path) -> tuple[int, ...] | None:
     return (at.st_dev, at.st_ino, at.st_size, at.st_mtime_ns, at.st_ctime_ns)
 
 
-def _is_young(state: _State, now: float) -> bool:
+def _is_young(state: _State, now: float, age_ns: int) -> bool:
     now_ns = int(now * 1e9)
-    return any(one is not None and 0 <= now_ns - one[-1] < _YOUNG_NS for one in state)
+    return any(one is not None and 0 <= now_ns - one[-1] < age_ns for one in state)
+
+
+def _ends_in_a_line(file: Path) -> bool:
+    """Whether a file's last line has its end; one that cannot be read is not waited for."""
+    try:
+        with file.open("rb") as stream:
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, size - 1))
+            return stream.read(1) in (b"\n", b"")
+    except OSError:
+        return True
 
 
 def _os_words(error: OSError) -> str:
@@ -330,7 +351,7 @@ def _open(
 class Watcher:
     """Looks at manifests again and again, on a thread of its own."""
 
-    def __init__(self, manifests: Iterable[LiveManifest], interval_s: float = 0.02) -> None:
+    def __init__(self, manifests: Iterable[LiveManifest], interval_s: float = 0.01) -> None:
         self._manifests = tuple(manifests)
         self._interval_s = interval_s
         self._stopped = threading.Event()

@@ -66,7 +66,7 @@ class Service:
         *,
         limits: Limits | None = None,
         access: Access | None = None,
-        watch_s: float = 0.02,
+        watch_s: float = 0.01,
     ) -> None:
         """Makes the application.
 

@@ -120,8 +120,28 @@ def test_half_a_file_never_replaces_a_whole_one_while_it_grows(
     assert (version(live), live.current.generation) == ("2", 2)
 
 
+def test_a_file_that_ends_within_a_line_is_given_time(file: Path) -> None:
+    """Half a manifest can be one; its writer may only have paused."""
+    ahead = [0.5]
+    live = LiveManifest("engine", [file], clock=lambda: time.time() + ahead[0])
+    half = OTHER[: OTHER.index(b"  - name: fa2") + 5]
+    file.write_bytes(half)
+    for _ in range(5):
+        see(live)
+    assert (version(live), live.trouble) == ("1", None)
+    file.write_bytes(OTHER)
+    see(live)
+    assert (version(live), live.current.generation) == ("2", 2)
+    file.write_bytes(OTHER.rstrip().replace(b'version: "2"', b'version: "3"'))
+    see(live)
+    assert version(live) == "2"
+    ahead[0] = 60
+    see(live)
+    assert version(live) == "3", "a file that stays so is meant so"
+
+
 def test_a_file_that_never_stays_is_read_all_the_same(live: LiveManifest, file: Path) -> None:
-    for size in range(20):
+    for size in range(30):
         file.write_bytes(OTHER + b"\n" * size)
         live.look()
     assert version(live) == "2"
