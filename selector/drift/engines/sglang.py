@@ -11,6 +11,7 @@ import msgspec
 
 from selector.drift.chains import Body, run_chain
 from selector.drift.constructors import constructors_of, read_assignments
+from selector.drift.env import UNBOUND
 from selector.drift.evaluating import (
     Probe,
     Worlds,
@@ -36,7 +37,7 @@ from selector.drift.reading import (
 )
 from selector.drift.reading import Product as ProductReading
 from selector.drift.terms import ClassTerm, External, FunctionTerm, Instance, Place, Unknown
-from selector.drift.world import UNBOUND, Frame, World, absolute
+from selector.drift.world import Frame, World, absolute
 from selector.values import Finding, Position, Severity
 
 __all__ = ["READER", "Sglang"]
