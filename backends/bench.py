@@ -11,7 +11,6 @@ with it loses nothing but itself.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from time import monotonic
@@ -20,15 +19,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from backends.batches import make_batch
+from backends.building import Kernel, build_kernels, check_tools, find_kernel
 from backends.certify import torch_device
 from backends.contract import Adapter, Batch, RefusedError, relative_error
-from backends.judging import CaseResult
 from backends.keeper import Keeper
 from backends.part import Head
-from backends.registry import ADAPTERS, MissingAdapterError, load_adapter
+from backends.registry import MissingAdapterError, adapter_path, load_adapter
 from backends.shapes import Grid
 from backends.timing import METHOD, draw_inputs, sample_rows, time_plan, time_run
-from backends.workers import Build, Built, Job, Loss, Workers
+from backends.workers import Workers
 from selector.binding import Bound, Selector
 from selector.errors import AttnselError
 from selector.manifest import Manifest
@@ -80,6 +79,7 @@ def find_candidates(
     *,
     backends: Collection[str] = (),
     paged_only: bool = False,
+    missing: Collection[str] = (),
 ) -> Candidates:
     """The entries that accept a shape and have an adapter.
 
@@ -90,6 +90,8 @@ def find_candidates(
         shapes: what they would run.
         backends: names to choose from; all when empty.
         paged_only: leave out what copies K and V out of their pages.
+        missing: tools that kernels are compiled with and this machine lacks
+            (:func:`backends.probe.find_missing_tools`).
 
     Raises:
         UnknownBackendError: a name is not in the manifest.
@@ -100,22 +102,30 @@ def find_candidates(
     selector = Selector(msgspec.structs.replace(manifest, deny=()))
     bounds = {shape: selector.bind(device, shape.layer, facts) for shape in shapes}
     adapters: dict[str, Adapter] = {}
+    paths: dict[str, str] = {}
     batches: dict[Shape, dict[str, Batch]] = {shape: {} for shape in shapes}
     not_run: dict[str, str] = {}
     for name in backends or manifest.entries:
-        asked, why = _accepted(bounds, name)
-        adapter: Adapter | None = None
-        if asked:
-            adapter, why = _adapter(manifest, name)
-        if adapter is not None and paged_only and not adapter.reads_pages:
-            adapter, why = None, "copies K and V out of their pages"
-        if adapter is None:
-            not_run[name] = why
+        asked, not_run[name] = _accepted(bounds, name)
+        if not asked:
             continue
-        adapters[name] = adapter
+        path = adapter_path(manifest.entry(name))
+        if path is None:
+            not_run[name] = "no adapter runs it"
+            continue
+        try:
+            adapter = load_adapter(path)
+            check_tools(adapter, missing)
+        except MissingAdapterError as error:
+            not_run[name] = str(error)
+            continue
+        if paged_only and not adapter.reads_pages:
+            not_run[name] = "copies K and V out of their pages"
+            continue
+        del not_run[name]
+        adapters[name], paths[name] = adapter, path
         for shape, batch in asked.items():
             batches[shape][name] = batch
-    paths = {name: _path(manifest, name) or "" for name in adapters}
     return Candidates(adapters, paths, batches, not_run)
 
 
@@ -141,20 +151,6 @@ def _batch(bound: Bound, name: str, shape: Shape) -> Batch:
         path = bound.routes([request], name)[0].path.path or path
     asked = bound.manifest.entry(name).coerced(bound.asked(request))
     return make_batch(asked, [*zip(shape.query_lens, shape.seq_lens, strict=True)], path)
-
-
-def _path(manifest: Manifest, name: str) -> str | None:
-    return manifest.entry(name).adapter or ADAPTERS.get(name)
-
-
-def _adapter(manifest: Manifest, name: str) -> tuple[Adapter | None, str]:
-    path = _path(manifest, name)
-    if path is None:
-        return None, "no adapter runs it"
-    try:
-        return load_adapter(path), ""
-    except MissingAdapterError as error:
-        return None, str(error)
 
 
 def measure(
@@ -213,7 +209,7 @@ def measure(
         measured=tuple(known[shape] for shape in wanted if shape in known),
         left=len(open_),
     )
-    unbuilt = build(candidates, open_, where, on_note)
+    unbuilt = _build(candidates, open_, where, on_note)
     end = None if limit_s is None else monotonic() + limit_s
     for done, shape in enumerate(open_):
         if end is not None and monotonic() > end:
@@ -226,38 +222,29 @@ def measure(
     return results
 
 
-def build(
+def _build(
     candidates: Candidates,
     shapes: Sequence[Shape],
     device: str,
-    on_note: Callable[[str], object] = lambda words: None,
+    on_note: Callable[[str], object],
 ) -> dict[Batch, dict[str, str]]:
-    """Compiles what the shapes need, as many kernels side by side as half the cores can.
-
-    Each kernel is built in a process's care, which may die of it.
+    """Compiles what the shapes need.
 
     Returns:
         Batch → candidate → why its kernel cannot be built, for those that cannot.
     """
-    needed: dict[Build, list[tuple[str, Batch]]] = {}
+    needed: list[tuple[Kernel, str, Batch]] = []
     for shape in shapes:
         for name, batch in candidates.batches[shape].items():
-            kernel = getattr(candidates.adapters[name], "kernel", None)
-            if device != "cpu" and callable(kernel):
-                job = Build(candidates.paths[name], (kernel(batch),), device)
-                needed.setdefault(job, []).append((name, batch))
+            kernel = find_kernel(candidates.paths[name], candidates.adapters[name], batch)
+            if kernel is not None:
+                needed.append((kernel, name, batch))
+    builds = build_kernels((kernel for kernel, *_ in needed), Workers(device), BUILD_S, on_note)
+    why = builds.refused | builds.lost
     failed: dict[Batch, dict[str, str]] = {}
-
-    def hear(job: Job, became: CaseResult | Built | Loss) -> None:
-        why = became.refused if isinstance(became, Built) else str(became)
-        if isinstance(job, Build) and why:
-            for name, batch in needed[job]:
-                failed.setdefault(batch, {})[name] = f"its kernel is not built: {why}"
-
-    if needed:
-        count = max(1, (os.cpu_count() or 1) // 2)
-        on_note(f"building {len(needed)} kernels, {count} at a time, where they are not yet built")
-        Workers(device, count).answer(needed, BUILD_S, hear)
+    for kernel, name, batch in needed:
+        if kernel in why:
+            failed.setdefault(batch, {})[name] = f"its kernel is not built: {why[kernel]}"
     return failed
 
 

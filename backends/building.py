@@ -1,27 +1,26 @@
-"""Which kernels cases need, and building them before the first case, each in a process's care.
+"""Which kernels batches need, and building them before anything runs, each in a process's care.
 
 Adapters whose kernels are compiled on first use say which batches share one
 (``adapter.kernel(batch)``, the smallest batch for which the same kernel is compiled). Each kernel
-is built once, those first that most cases need; what a compiler refuses is refused for every case
-that needs it, without asking again.
+is built once, those first that most batches need; what a compiler refuses is refused for every
+batch that needs it, without asking again.
 """
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable
-from typing import Protocol, TypeGuard
+from collections.abc import Callable, Collection, Iterable
+from typing import NamedTuple, Protocol, TypeGuard
 
 import msgspec
 
 from backends.contract import Adapter, Batch
 from backends.judging import CaseResult
-from backends.registry import load_adapter
-from backends.workers import Build, Built, Job, Loss, Run, Workers, count_cores
+from backends.registry import MissingAdapterError
+from backends.workers import Build, Built, Job, Loss, Workers, count_cores
 from selector.errors import AttnselError
 
-__all__ = ["Kernel", "build_kernels", "compiles", "find_kernels"]
+__all__ = ["Builds", "Kernel", "build_kernels", "check_tools", "compiles", "find_kernel"]
 
 Kernel = tuple[str, Batch]
 """An adapter's path, and the smallest batch that needs what is compiled."""
@@ -43,62 +42,87 @@ def compiles(adapter: Adapter) -> TypeGuard[Compiled]:
     return callable(getattr(adapter, "kernel", None))
 
 
-def find_kernels(runs: Iterable[Run]) -> dict[Run, Kernel]:
-    """The kernel that each run needs, of adapters that compile theirs."""
-    found: dict[Run, Kernel] = {}
-    for run in runs:
-        adapter = load_adapter(run.adapter)
-        if not compiles(adapter):
-            continue
-        batch = run.case.batch
-        cache = _SPELLINGS.get(batch.cache_dtype, batch.cache_dtype)
-        same = "auto" if cache == batch.dtype else cache
-        try:
-            found[run] = run.adapter, adapter.kernel(msgspec.structs.replace(batch, kv_dtype=same))
-        except AttnselError:  # such a batch cannot exist, which running it will say
-            continue
-    return found
+def check_tools(adapter: Adapter, missing: Collection[str]) -> None:
+    """Holds that what compiles an adapter's kernels is here.
+
+    Args:
+        adapter: any.
+        missing: tools that this machine lacks (:func:`backends.probe.find_missing_tools`).
+
+    Raises:
+        MissingAdapterError: it cannot compile here, so it is as good as not there.
+    """
+    if missing and compiles(adapter):
+        tools = " and ".join(missing)
+        raise MissingAdapterError(f"no {tools} here, and its kernels are compiled on first use")
+
+
+def find_kernel(path: str, adapter: Adapter, batch: Batch) -> Kernel | None:
+    """The kernel that a batch needs, if it is one that is compiled on first use.
+
+    Args:
+        path: where the adapter is imported from.
+        adapter: what runs the batch.
+        batch: any.
+    """
+    if not compiles(adapter):
+        return None
+    cache = _SPELLINGS.get(batch.cache_dtype, batch.cache_dtype)
+    same = "auto" if cache == batch.dtype else cache
+    try:
+        return path, adapter.kernel(msgspec.structs.replace(batch, kv_dtype=same))
+    except AttnselError:  # such a batch cannot exist, which running it will say
+        return None
+
+
+class Builds(NamedTuple):
+    """What did not become a kernel.
+
+    Attributes:
+        refused: what a compiler refused, with its words.
+        lost: what a process died of, with how.
+        left: what there was no time for.
+    """
+
+    refused: dict[Kernel, str]
+    lost: dict[Kernel, str]
+    left: set[Kernel]
 
 
 def build_kernels(
-    needed: dict[Run, Kernel],
+    needed: Iterable[Kernel],
     workers: Workers,
-    build_until: float,
-    until: float | None,
+    limit_s: float,
     on_note: Callable[[str], object],
-) -> tuple[dict[Kernel, str], set[Kernel]]:
+    until: float | None = None,
+) -> Builds:
     """Builds kernels, as many side by side as half the cores can.
 
     Args:
-        needed: by which runs.
+        needed: each as often as something needs it.
         workers: say on which device, and how a process is started.
-        build_until: when building ends, by ``time.monotonic``.
-        until: when the whole run does.
-        on_note: told in a line what went wrong.
-
-    Returns:
-        What a compiler refused, with its words; and what there was no time for.
+        limit_s: how long one kernel may take.
+        on_note: told in a line what takes long and what went wrong.
+        until: when building ends, by ``time.monotonic``.
     """
-    kernels = [kernel for kernel, _ in Counter(needed.values()).most_common()]
-    refused: dict[Kernel, str] = {}
+    kernels = [kernel for kernel, _ in Counter(needed).most_common()]
+    builds = Builds({}, {}, set())
     if not kernels:
-        return refused, set()
-    jobs = {Build(path, (batch,), workers.device): (path, batch) for path, batch in kernels}
+        return builds
+    jobs: dict[Job, Kernel] = {Build(path, (b,), workers.device): (path, b) for path, b in kernels}
 
     def hear(job: Job, became: CaseResult | Built | Loss) -> None:
-        if not isinstance(job, Build):
-            return
-        if isinstance(became, Built) and became.refused:
-            refused[jobs[job]] = became.refused
+        if isinstance(became, Loss):
+            builds.lost[jobs[job]] = str(became)
+            on_note(f"building for {job.adapter}: {became}")
+        elif isinstance(became, Built) and became.refused:
+            builds.refused[jobs[job]] = became.refused
         elif isinstance(became, Built) and became.failed:
             on_note(f"building for {job.adapter}: {became.failed}")
-        elif isinstance(became, Loss):
-            on_note(f"building for {job.adapter}: {became}")
 
     builders = Workers(workers.device, max(1, count_cores() // 2), workers.command)
-    on_note(f"building {len(kernels)} kernels, {builders.count} at a time")
-    end = build_until if until is None else min(build_until, until)
-    left = builders.answer(jobs, max(1.0, end - time.monotonic()), hear, end)
-    if left:
-        on_note(f"{len(left)} of {len(kernels)} kernels are not built: the time was over")
-    return refused, {jobs[job] for job in left if isinstance(job, Build)}
+    on_note(f"building {len(kernels)} kernels, {builders.count} at a time, where not yet built")
+    builds.left.update(jobs[job] for job in builders.answer(jobs, limit_s, hear, until))
+    if builds.left:
+        on_note(f"{len(builds.left)} of {len(kernels)} kernels are not built: the time was over")
+    return builds

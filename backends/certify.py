@@ -19,12 +19,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from backends.building import Kernel, build_kernels, compiles, find_kernels
+from backends.building import Kernel, build_kernels, check_tools, find_kernel
 from backends.cases import Case, Untested, find_cases
 from backends.certificate import Certificate
 from backends.judging import CaseResult, failed, judge_again, refusal, run_case
 from backends.part import Head
-from backends.registry import ADAPTERS, MissingAdapterError, load_adapter
+from backends.registry import MissingAdapterError, adapter_path, load_adapter
 from backends.workers import Built, Job, Loss, Run, Workers
 from selector.evidence import NO_TIME, NOT_RUN, entry_digest
 from selector.manifest import Manifest
@@ -91,7 +91,7 @@ def find_runs(
     skipped: dict[str, str] = {}
     for name in backends or manifest.entries:
         entry = manifest.entries[name]
-        path = entry.adapter or ADAPTERS.get(name)
+        path = adapter_path(entry)
         if path is None:
             skipped[name] = "no adapter runs it"
             continue
@@ -100,13 +100,9 @@ def find_runs(
             skipped[name] = found.skipped
             continue
         try:
-            adapter = load_adapter(path)
+            check_tools(load_adapter(path), missing)
         except MissingAdapterError as error:
             skipped[name] = str(error)
-            continue
-        if missing and compiles(adapter):
-            tools = " and ".join(missing)
-            skipped[name] = f"no {tools} here, and its kernels are compiled on first use"
             continue
         wanted = tuple(case for case in found.cases if not fields or case.field in fields)
         untested += (left for left in found.untested if not fields or left.field in fields)
@@ -279,17 +275,20 @@ def _run(
         elif isinstance(job, Run):
             keep(failed(job.case, str(became)))
 
-    needed = find_kernels(cases)
+    found = {j: find_kernel(j.adapter, load_adapter(j.adapter), j.case.batch) for j in cases}
+    needed = {job: kernel for job, kernel in found.items() if kernel is not None}
     ready: set[Kernel] = set()
     refused: dict[Kernel, str] = {}
     build_until = time.monotonic() + limits.build_s
     left: list[Job] = []
     for accepted in (True, False):  # what is claimed first, with its kernels
         asked = [job for job in cases if job.case.accepts is accepted]
-        kernels = {job: needed[job] for job in asked if job in needed and needed[job] not in ready}
-        more, unbuilt = build_kernels(kernels, workers, build_until, until, on_note)
-        refused |= more
-        ready |= set(kernels.values()) - unbuilt
+        kernels = [needed[job] for job in asked if job in needed and needed[job] not in ready]
+        end = build_until if until is None else min(build_until, until)
+        builds = build_kernels(kernels, workers, max(1.0, end - time.monotonic()), on_note, end)
+        unbuilt = builds.left
+        refused |= builds.refused
+        ready |= {*kernels} - unbuilt
         for job in asked:
             if needed.get(job) in refused:
                 keep(refusal(job.case, refused[needed[job]]))

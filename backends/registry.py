@@ -14,12 +14,14 @@ from types import MappingProxyType
 
 from backends.contract import Adapter
 from selector.errors import AttnselError, UnknownBackendError
+from selector.manifest import Entry
 
 __all__ = [
     "ADAPTERS",
     "TRUSTED",
     "MissingAdapterError",
     "UntrustedAdapterError",
+    "adapter_path",
     "get_adapter",
     "load_adapter",
 ]
@@ -66,6 +68,11 @@ class MissingAdapterError(AttnselError, LookupError):
     """An import path inside the trusted package leads to no adapter."""
 
     code = "MISSING_ADAPTER"
+
+
+def adapter_path(entry: Entry) -> str | None:
+    """Where the adapter of a manifest's entry is imported from; ``None``: no adapter runs it."""
+    return entry.adapter or ADAPTERS.get(entry.name)
 
 
 def get_adapter(name: str) -> Adapter:

@@ -75,7 +75,7 @@ def bench(
 
     from backends.bench import DeviceLostError, find_candidates, measure
     from backends.keeper import Keeper
-    from backends.probe import probe_facts
+    from backends.probe import find_missing_tools, probe_facts
     from backends.shapes import read_grid
     from cli.terminal import complain, note, show, show_json
     from selector.binding import Selector
@@ -89,7 +89,13 @@ def bench(
     file = out or Path(f"timings-{shapes_of.grid}.json")
     keeper = Keeper(file, resume)
     found = find_candidates(
-        stated, where, facts, shapes, backends=backend or (), paged_only=paged_only
+        stated,
+        where,
+        facts,
+        shapes,
+        backends=backend or (),
+        paged_only=paged_only,
+        missing=find_missing_tools(facts),
     )
     if not found.adapters:
         complain(nothing_timed_words(found.not_run))

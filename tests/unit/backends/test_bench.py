@@ -81,7 +81,8 @@ def candidates(how: str = "") -> Candidates:
         shape: {"broken": each["torch_sdpa_math"], **each} for shape, each in found.batches.items()
     }
     adapters = {"broken": Broken(how), **found.adapters}
-    return msgspec.structs.replace(found, adapters=adapters, batches=batches)
+    paths = {"broken": "", **found.paths}
+    return msgspec.structs.replace(found, adapters=adapters, paths=paths, batches=batches)
 
 
 Run = Callable[..., Results]

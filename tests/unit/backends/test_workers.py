@@ -7,15 +7,20 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 
+import msgspec
 import pytest
 
+from backends import bench
 from backends.cases import Case
 from backends.certify import Limits, Runs, certify
 from backends.contract import Batch
 from backends.judging import CaseResult, Judgement
+from backends.keeper import Keeper
+from backends.shapes import Grid
 from backends.workers import Job, Run, Workers, WorkersError
 from selector import Selector
 from selector.manifest import Manifest
+from selector.tuning.results import Shape
 from selector.values import Device, Facts, Phase, Position
 
 pytest.importorskip("torch")
@@ -183,6 +188,45 @@ def test_a_kernel_that_does_not_compile_is_asked_once(manifest: Manifest, does: 
     assert said[1].startswith(
         "building for backends.crashing:compiled: its process was ended by SIGABRT"
     )
+
+
+def test_what_cannot_be_built_is_not_timed(
+    manifest: Manifest, does: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(bench, "Workers", lambda device: workers(device=device))
+    pages = (does.UNCOMPILABLE, does.LOST_BUILD, does.RIGHT)
+    shapes = [
+        Shape(
+            phase=Phase.PREFILL,
+            requests=((1, 2, 2),),
+            num_heads=1,
+            num_kv_heads=1,
+            head_size=8,
+            page_size=page_size,
+            dtype="float32",
+        )
+        for page_size in pages
+    ]
+    entry = msgspec.structs.replace(
+        manifest.entry("crashing"), adapter="backends.crashing:compiled"
+    )
+    stated = msgspec.structs.replace(manifest, entries={"crashing": entry})
+    found = bench.find_candidates(stated, CPU, Facts(), shapes)
+    keeper = Keeper(tmp_path / "t.json")
+    grid = Grid(grid="pages", description="", groups=())
+    said: list[str] = []
+    results = bench.measure(
+        stated, CPU, Facts(), grid, found, keeper, date="2026-11-20", on_note=said.append
+    )
+    refused = [one.timings[0].refused for one in results.measured]
+    assert refused[0] == "its kernel is not built: crashing: does not compile"
+    assert refused[1].startswith("its kernel is not built: its process was ended by SIGABRT")
+    assert refused[2] == ""
+    assert said[0].startswith("building 3 kernels, ")
+    nothing = bench.find_candidates(stated, CPU, Facts(), shapes, missing=("nvcc",))
+    assert nothing.not_run == {
+        "crashing": "no nvcc here, and its kernels are compiled on first use"
+    }
 
 
 def test_what_is_not_built_in_time_is_no_hanging_kernel(
