@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import signal
+import socket
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -87,7 +90,7 @@ def serve(
     from selector.live import LiveManifest, LiveManifests
     from selector.service.access import Access
     from selector.service.limits import Limits
-    from selector.service.log import Log
+    from selector.service.log import Forward, Log
 
     access = Access(None if token_file is None else _token(token_file))
     log = Log(sys.stderr, requests=log_requests)
@@ -101,6 +104,7 @@ def serve(
     limits = Limits(body_bytes, batch_bytes, batch_rows, depth, deadline, at_once)
     service = Service(live, log, limits=limits, access=access)
     told.append(service)
+    listening = _listening(host, port)
     for one in live.values():
         service.tell(one)
     config = uvicorn.Config(
@@ -115,7 +119,23 @@ def serve(
         lifespan="on",
     )
     sys.setswitchinterval(_SWITCH_S)
-    _server(uvicorn, config, service).run()
+    server_log = logging.getLogger("uvicorn")
+    server_log.addHandler(Forward(log))
+    server_log.propagate = False
+    _server(uvicorn, config, service).run([listening])
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """A socket that listens.
+
+    Raises:
+        OSError: the address is taken, or none of this machine's.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise OSError(error.errno, os.strerror(error.errno or 0), f"{host}:{port}") from None
 
 
 def _server(uvicorn: Any, config: Any, service: Service) -> Any:
@@ -128,7 +148,7 @@ def _server(uvicorn: Any, config: Any, service: Service) -> Any:
         async def startup(self, sockets: Any = None) -> None:
             await super().startup(sockets)
             if self.started:
-                where = [s.getsockname()[:2] for one in self.servers for s in one.sockets]
+                where = [one.getsockname()[:2] for one in sockets]
                 service.log.write("info", "listening", address=[f"{h}:{p}" for h, p in where])
                 if hasattr(signal, "SIGHUP"):
                     signal.signal(signal.SIGHUP, service.reload_soon)

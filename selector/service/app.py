@@ -210,8 +210,9 @@ class Service:
         try:
             async for piece in body:
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
-        except GoneError:
-            return False
+        except Exception as error:  # too late for a problem: the connection is cut instead
+            self._log_bug(call, error)
+            raise
         await send({"type": "http.response.body", "body": b""})
         return True
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import TextIO
 
 import msgspec
 
-__all__ = ["Log"]
+__all__ = ["Forward", "Log"]
 
 
 class Log:
@@ -35,3 +36,15 @@ class Log:
             self._stream.flush()
         except (OSError, ValueError):
             pass  # nobody reads it any more; answers go on
+
+
+class Forward(logging.Handler):
+    """Takes what the server logs by itself, such as bytes that are no request."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__(logging.WARNING)
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Writes a line; a traceback is not among it, for it may hold what a request holds."""
+        self._log.write(record.levelname.lower(), "server", detail=record.getMessage()[:500])

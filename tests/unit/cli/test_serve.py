@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -101,8 +102,6 @@ def test_it_listens_on_loopback_alone(server: Server) -> None:
     ],
 )
 def test_bytes_that_are_no_request(server: Server, data: bytes) -> None:
-    import socket
-
     with socket.create_connection(("127.0.0.1", server.port), 30) as connection:
         connection.sendall(data)
         connection.shutdown(socket.SHUT_WR)
@@ -127,6 +126,13 @@ def test_what_cannot_start(options: list[str], words: str, tmp_path: Path, run: 
     ran = run("serve", *(option.format(dir=tmp_path) for option in options))
     assert ran.code == 2
     assert words in ran.complaint
+
+
+def test_a_port_that_is_taken(run: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        ran = run("serve", "--port", other.getsockname()[1])
+    assert ran.code == 2
+    assert "address already in use" in ran.complaint
 
 
 def test_what_is_missing_is_named(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
