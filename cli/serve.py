@@ -16,9 +16,11 @@ from cli.asking import UsageError
 from cli.options import OverlayOption, complete_manifest
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import FrameType
 
     from selector.service.app import Service
+    from selector.service.limits import Limits
 
 __all__ = ["serve"]
 
@@ -87,30 +89,16 @@ def serve(
         raise UsageError(
             f"serve needs {error.name}, which is not installed; run: pip install 'attnsel[serve]'"
         ) from None
-    from selector.live import LiveManifest, LiveManifests
-    from selector.service.access import Access
     from selector.service.limits import Limits
-    from selector.service.log import Forward, Log
 
-    access = Access(None if token_file is None else _token(token_file))
-    log = Log(sys.stderr, requests=log_requests)
-    told: list[Service] = []
-
-    def tell(changed: LiveManifest) -> None:
-        for service in told:
-            service.tell(changed)
-
-    live = LiveManifests.load(manifest or [], overlay or [], tell)
     limits = Limits(body_bytes, batch_bytes, batch_rows, depth, deadline, at_once)
-    service = Service(live, log, limits=limits, access=access)
-    told.append(service)
+    token = None if token_file is None else _token(token_file)
+    service = _service(Service, manifest or [], overlay or [], limits, token, log_requests)
     listening = _listening(host, port)
-    for one in live.values():
+    for one in service.live.values():
         service.tell(one)
     config = uvicorn.Config(
         service,
-        host=host,
-        port=port,
         log_config=None,
         access_log=False,
         server_header=False,
@@ -119,10 +107,34 @@ def serve(
         lifespan="on",
     )
     sys.setswitchinterval(_SWITCH_S)
+    _server(uvicorn, config, service).run([listening])
+
+
+def _service(
+    kind: type[Service],
+    manifests: Sequence[str],
+    overlays: Sequence[str],
+    limits: Limits,
+    token: str | None,
+    log_requests: bool,
+) -> Service:
+    """The application, which logs on stderr what becomes of its manifests.
+
+    Raises:
+        AttnselError: a manifest has errors, or there is none of that name.
+        OSError: a file cannot be opened.
+    """
+    from selector.live import LiveManifests
+    from selector.service.access import Access
+    from selector.service.log import Forward, Log
+
+    log = Log(sys.stderr, requests=log_requests)
     server_log = logging.getLogger("uvicorn")
     server_log.addHandler(Forward(log))
     server_log.propagate = False
-    _server(uvicorn, config, service).run([listening])
+    live = LiveManifests.load(manifests, overlays, lambda changed: service.tell(changed))
+    service = kind(live, log, limits=limits, access=Access(token))
+    return service
 
 
 def _listening(host: str, port: int) -> socket.socket:
@@ -135,7 +147,9 @@ def _listening(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
-        raise OSError(error.errno, os.strerror(error.errno or 0), f"{host}:{port}") from None
+        named = isinstance(error, socket.gaierror)  # its numbers are not those of other errors
+        words = error.strerror if named else os.strerror(error.errno or 0)
+        raise OSError(error.errno, words, f"{host}:{port}") from None
 
 
 def _server(uvicorn: Any, config: Any, service: Service) -> Any:

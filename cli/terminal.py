@@ -42,16 +42,9 @@ def _here() -> Path:
 
 def show_json(value: Any) -> None:
     """Prints one JSON document."""
-    import json
+    from selector.report.data import json_text
 
-    import msgspec
-
-    plain = not _is_unicode(sys.stdout)
-    try:  # five times as fast as an indent of json's own
-        text = msgspec.json.format(json.dumps(value, ensure_ascii=plain), indent=2)
-    except (msgspec.DecodeError, UnicodeEncodeError):  # half of a surrogate pair
-        text = json.dumps(value, indent=2)
-    sys.stdout.write(f"{text}\n")
+    sys.stdout.write(json_text(value, ascii_only=not _is_unicode(sys.stdout)))
 
 
 def complain(words: str) -> None:

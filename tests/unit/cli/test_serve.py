@@ -135,6 +135,10 @@ def test_a_port_that_is_taken(run: Any) -> None:
     assert "address already in use" in ran.complaint
 
 
+def test_a_host_that_is_none(run: Any) -> None:
+    assert "256.0.0.1:8080: " in run("serve", "--host", "256.0.0.1").complaint
+
+
 def test_what_is_missing_is_named(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     ran = run("serve")
