@@ -219,6 +219,8 @@ def measure(
         measured = (*results.measured, Measured(shape, timings))
         results = msgspec.structs.replace(results, measured=measured, left=len(open_) - done - 1)
         keeper.keep(results)
+    if not results.measured:
+        keeper.keep(results)  # a file that says so
     return results
 
 

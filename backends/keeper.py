@@ -96,7 +96,8 @@ class Keeper:
     def keep(self, results: Results) -> None:
         """Keeps all that was measured."""
         _write(self.file, _text(results))
-        self.beside.unlink(missing_ok=True)
+        if results.measured:  # else an unfinished shape is still what there is
+            self.beside.unlink(missing_ok=True)
 
 
 def _text(results: Results) -> bytes:

@@ -5,9 +5,12 @@ It may die at any time; :mod:`backends.workers` is what survives.
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
 import sys
 import warnings
+from contextlib import suppress
 from multiprocessing.connection import Connection
 
 import msgspec
@@ -29,6 +32,7 @@ def main(socket: str, device: str) -> None:
     """
     # Nothing here hands an array to NumPy, so torch need not say that it found none.
     warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
+    _end_with_parent()
     os.set_inheritable(int(socket), False)
     line = Connection(int(socket))
     decode = msgspec.json.Decoder(Job).decode
@@ -43,6 +47,13 @@ def main(socket: str, device: str) -> None:
         ran, built = (_run(job), None) if isinstance(job, Run) else (None, _build(job))
         fit = _is_fit(device)
         line.send_bytes(msgspec.json.encode(Answer(ran, built, fit)))
+
+
+def _end_with_parent() -> None:
+    """Has Linux end this process with the one that started it, which alone knows what hangs."""
+    pr_set_pdeathsig = 1
+    with suppress(AttributeError, OSError):  # elsewhere a job that hangs outlives it
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
 def _run(job: Run) -> CaseResult:

@@ -239,9 +239,10 @@ def test_a_device_is_not_replaced(tmp_path: Path) -> None:
             Keeper(tmp_path / name)
 
 
-def test_time_is_up(run: Run) -> None:
+def test_time_is_up(run: Run, tmp_path: Path) -> None:
     results = run(candidates(), limit_s=-1)
     assert (results.measured, results.left) == ((), len(SHAPES))
+    assert read_results(tmp_path / "timings.json") == results
 
 
 def test_a_lost_device_ends_the_run_and_keeps_the_fault(

@@ -1,9 +1,12 @@
 """Kernels that crash, hang, refuse late or are wrong: each costs its own case, and no other."""
 
 import importlib.util
+import socket
+import subprocess
 import sys
 import time
 from collections.abc import Iterable
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import ModuleType
 
@@ -262,3 +265,23 @@ def test_what_is_claimed_is_built_and_run_before_what_is_not(
 def test_a_worker_that_cannot_start_is_no_verdict(manifest: Manifest, does: ModuleType) -> None:
     with pytest.raises(WorkersError, match=r"exited with code 1: no such device$"):
         run(manifest, (case(does.RIGHT),), workers=workers(device="nowhere"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux")
+def test_a_hanging_kernel_ends_with_who_started_it(does: ModuleType) -> None:
+    mine, its = socket.socketpair()
+    number = its.fileno()
+    words = [sys.executable, str(SCRIPT), str(number), "cpu"]
+    start = f"import subprocess; subprocess.run({words!r}, pass_fds=[{number}])"
+    with its:
+        starter = subprocess.Popen([sys.executable, "-c", start], pass_fds=[number])
+    with Connection(mine.detach()) as line:
+        line.recv_bytes()  # it is ready
+        job = Run("backends.crashing:plain", case(does.HANG), "cpu", 0)
+        line.send_bytes(msgspec.json.encode(job))
+        assert not line.poll(0.2)
+        starter.kill()
+        starter.wait()
+        assert line.poll(20)
+        with pytest.raises((EOFError, ConnectionResetError)):
+            line.recv_bytes()
