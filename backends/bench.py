@@ -14,14 +14,22 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from backends.batches import make_batch
 from backends.building import Kernel, build_kernels, check_tools, find_kernel
 from backends.certify import torch_device
-from backends.contract import Adapter, Batch, RefusedError, relative_error
+from backends.contract import (
+    Adapter,
+    Batch,
+    RefusedError,
+    first_line,
+    named_line,
+    relative_error,
+)
+from backends.inputs import run_plan
 from backends.keeper import Keeper
 from backends.part import Head
 from backends.registry import MissingAdapterError, adapter_path, load_adapter
@@ -277,9 +285,9 @@ def _time_shape(
             timing, rows = _time_one(name, candidates.adapters[name], batch, drawn[1], device)
             outputs[name] = (batch, rows)
         except RefusedError as error:
-            timing = Timing(candidate=name, refused=_line(error))
+            timing = Timing(candidate=name, refused=_short(first_line(error)))
         except Exception as error:  # whatever a kernel does is no reason to lose the others
-            timing = Timing(candidate=name, fault=f"{type(error).__name__}: {_line(error)}")
+            timing = Timing(candidate=name, fault=_short(named_line(error)))
             drawn = None
         timings = (*timings, timing)
         if timing.fault and not _is_alive(device):
@@ -296,11 +304,8 @@ def _time_one(
 ) -> tuple[Timing, torch.Tensor]:
     """The time of one candidate, and some rows of its first output."""
     plan, plan_us = time_plan(adapter, batch, device)
-    given: tuple[Any, ...] = (inputs.q, inputs.kv, inputs.sinks)
-    if inputs.indices is not None:
-        given = (*given, inputs.indices)
-    rows = sample_rows(plan.run(*given))
-    times = time_run(lambda: plan.run(*given), device)
+    rows = sample_rows(run_plan(plan, inputs))
+    times = time_run(lambda: run_plan(plan, inputs), device)
     return Timing(
         candidate=name,
         median_us=round(times.median_us, 2),
@@ -344,5 +349,5 @@ def _is_alive(device: str) -> bool:
     return True
 
 
-def _line(error: BaseException) -> str:
-    return " ".join(next(iter(str(error).splitlines()), "").split())[:300]
+def _short(words: str) -> str:
+    return " ".join(words.split())[:300]

@@ -29,6 +29,8 @@ __all__ = [
     "Plan",
     "RefusedError",
     "UncompilableError",
+    "first_line",
+    "named_line",
     "relative_error",
     "torch_dtype",
 ]
@@ -288,6 +290,16 @@ class Adapter(Protocol):
         several threads, for several adapters at once.
         """
         ...
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says first; kernels and compilers say pages."""
+    return next(iter(str(error).splitlines()), "")
+
+
+def named_line(error: BaseException) -> str:
+    """What kind of error it is, and what it says first."""
+    return f"{type(error).__name__}: {first_line(error)}"
 
 
 def torch_dtype(name: str) -> torch.dtype:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from backends.contract import Batch, PagedKV, torch_dtype
+from backends.contract import Batch, PagedKV, Plan, torch_dtype
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Inputs", "make_inputs"]
+__all__ = ["Inputs", "make_inputs", "run_plan"]
 
 STRAY = 100.0
 """What every slot holds that no request owns; finite, since a kernel may weigh it with zero."""
@@ -24,6 +24,12 @@ class Inputs:
     kv: PagedKV
     sinks: torch.Tensor | None
     indices: torch.Tensor | None = None
+
+
+def run_plan(plan: Plan, inputs: Inputs) -> torch.Tensor:
+    """The output of a plan for inputs; lists of a top-k are given where there are any."""
+    given = (inputs.q, inputs.kv, inputs.sinks)
+    return plan.run(*given) if inputs.indices is None else plan.run(*given, inputs.indices)
 
 
 def make_inputs(batch: Batch, device: str = "cpu", seed: int = 0) -> Inputs:

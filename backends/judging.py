@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from backends.cases import Case
-from backends.contract import Adapter, RefusedError, relative_error
+from backends.contract import Adapter, RefusedError, first_line, named_line, relative_error
 
 if TYPE_CHECKING:
     import torch
@@ -105,13 +105,13 @@ def run_case(adapter: Adapter, case: Case, device: str = "cpu", seed: int = 0) -
         out = _run(adapter, case, device, seed)
         expected = _expect(case, device, seed)
     except RefusedError as error:
-        return refusal(case, _one_line(error))
+        return refusal(case, first_line(error))
     except (MemoryError, torch.OutOfMemoryError) as error:
-        return CaseResult(case, Judgement.UNJUDGED, message=_named(error))
+        return CaseResult(case, Judgement.UNJUDGED, message=named_line(error))
     except _NoReferenceError as error:
-        return CaseResult(case, Judgement.UNJUDGED, message=_one_line(error))
+        return CaseResult(case, Judgement.UNJUDGED, message=first_line(error))
     except Exception as error:  # a fault in a kernel or an adapter is what is looked for
-        return failed(case, _named(error))
+        return failed(case, named_line(error))
     return _measured(case, relative_error(out, expected), adapter.tolerance(case.batch.dtype))
 
 
@@ -163,13 +163,10 @@ class _NoReferenceError(Exception):
 
 def _run(adapter: Adapter, case: Case, device: str, seed: int) -> torch.Tensor:
     """The kernel's output, on the CPU, once the device has finished."""
-    from backends.inputs import make_inputs
+    from backends.inputs import make_inputs, run_plan
 
     plan = adapter.plan(case.batch, device)
-    inputs = make_inputs(case.batch, device, seed)
-    if inputs.indices is None:
-        return plan.run(inputs.q, inputs.kv, inputs.sinks).cpu()
-    return plan.run(inputs.q, inputs.kv, inputs.sinks, inputs.indices).cpu()
+    return run_plan(plan, make_inputs(case.batch, device, seed)).cpu()
 
 
 def _expect(case: Case, device: str, seed: int) -> torch.Tensor:
@@ -182,11 +179,3 @@ def _expect(case: Case, device: str, seed: int) -> torch.Tensor:
         return attend(case.batch, inputs.q, inputs.kv, inputs.sinks, inputs.indices)
     except RefusedError as error:
         raise _NoReferenceError(str(error)) from error
-
-
-def _one_line(error: BaseException) -> str:
-    return next(iter(str(error).splitlines()), "")
-
-
-def _named(error: BaseException) -> str:
-    return f"{type(error).__name__}: {_one_line(error)}"

@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 
 import msgspec
 
-from backends.contract import RefusedError, UncompilableError
+from backends.contract import RefusedError, UncompilableError, named_line
 from backends.judging import CaseResult, run_case
 from backends.registry import load_adapter
 from backends.workers import Answer, Build, Built, Job, Run
@@ -71,7 +71,7 @@ def _build(job: Build) -> Built:
     except RefusedError:
         return Built()  # whoever runs such a batch will hear why
     except Exception as error:  # what it is will be seen again where it is judged
-        return Built(failed=f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}")
+        return Built(failed=named_line(error))
     return Built()
 
 
