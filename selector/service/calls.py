@@ -120,25 +120,21 @@ class Call:
         said = self.header(b"content-length")
         if said.isdecimal() and int(said[:18]) > most:
             raise _too_long(most)
-        message = await self._next()
-        data: bytes = message.get("body", b"")
-        if message.get("more_body"):
-            try:
-                async with asyncio.timeout(self.limits.deadline_s):
-                    data = await self._rest(data, most)
-            except TimeoutError:
-                raise Problem(408, "SLOW", "the body did not come in time") from None
-        if len(data) > most:
-            raise _too_long(most)
-        return data
+        try:
+            async with asyncio.timeout(self.limits.deadline_s):
+                return await self._all(most)
+        except TimeoutError:
+            raise Problem(408, "SLOW", "the body did not come in time") from None
 
-    async def _rest(self, first: bytes, most: int) -> bytes:
-        data = bytearray(first)
-        while len(data) <= most:
+    async def _all(self, most: int) -> bytes:
+        pieces: list[bytes] = []
+        length = 0
+        while length <= most:
             message = await self._next()
-            data += message.get("body", b"")
-            if not message.get("more_body"):
-                return bytes(data)
+            pieces.append(message.get("body", b""))
+            length += len(pieces[-1])
+            if length <= most and not message.get("more_body"):
+                return pieces[0] if len(pieces) == 1 else b"".join(pieces)
         raise _too_long(most)
 
     async def _next(self) -> Mapping[str, Any]:

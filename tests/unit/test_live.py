@@ -223,6 +223,25 @@ def test_a_young_file_is_read_again_though_it_looks_the_same(
     assert version(live) == "2", "an old file that looks the same is not read"
 
 
+def test_a_broken_file_is_read_once(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it is young it is looked into again and again; it is broken all the same."""
+    import selector.live as module
+
+    live, times = LiveManifest("engine", [file]), 0
+    real = module.load_sources
+
+    def count(sources: list[tuple[str, bytes]]) -> object:
+        nonlocal times
+        times += 1
+        return real(sources)
+
+    monkeypatch.setattr(module, "load_sources", count)
+    file.write_bytes(BROKEN)
+    for _ in range(5):
+        live.reload()
+    assert (times, live.failures) == (1, 1)
+
+
 def test_a_mistake_of_the_reader_is_trouble_too(
     live: LiveManifest, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
