@@ -10,7 +10,7 @@ import msgspec
 
 from selector.tuning.regret import Regret, first_of, regret_of
 from selector.tuning.results import Measured
-from selector.tuning.rules import Rule, Test, values_of
+from selector.tuning.rules import Rule, Test, questions_of, values_of
 from selector.tuning.search import Aims, find_rules
 from selector.tuning.timings import Timings
 from selector.values import Phase
@@ -59,18 +59,18 @@ def tune(
         rest: entries to try after the candidates, in order.
     """
     rules = find_rules(measured, aims)
-    open_ = [*measured]
+    open_ = [(one, values_of(one.shape, told)) for one, told in questions_of(measured)]
     lists = []
     for rule in rules:
-        mine = [one for one in open_ if rule.holds(values_of(one.shape))]
-        open_ = [one for one in open_ if not rule.holds(values_of(one.shape))]
+        mine = [*{one.shape: one for one, values in open_ if rule.holds(values)}.values()]
+        open_ = [(one, values) for one, values in open_ if not rule.holds(values)]
         left = tuple(name for name in rest if name not in rule.order)
         lists.append(Ordered(rule, left, _reason(timings, rule, mine)))
     return Tuned(phase, tuple(lists))
 
 
 def _reason(timings: Timings, rule: Rule, mine: Sequence[Measured]) -> str:
-    """What was measured where a rule holds, and what the next best choice would cost."""
+    """What was measured of the shapes that come to a rule, and what the next best would cost."""
     device = timings.device
     where = device.product or device.capability or device.platform
     when = f"({where.removeprefix('NVIDIA ')}, {timings.days})."

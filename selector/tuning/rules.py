@@ -11,9 +11,18 @@ import msgspec
 import numpy
 from numpy.typing import NDArray
 
-from selector.tuning.results import Shape
+from selector.tuning.results import Measured, Shape
 
-__all__ = ["FIELDS", "Condition", "Conditions", "Rule", "Test", "conditions_over", "values_of"]
+__all__ = [
+    "FIELDS",
+    "Condition",
+    "Conditions",
+    "Rule",
+    "Test",
+    "conditions_over",
+    "questions_of",
+    "values_of",
+]
 
 FIELDS = (
     *("query_len", "context_len", "batch_num_heads", "num_reqs", "gqa_group", "head_size"),
@@ -88,6 +97,18 @@ def values_of(shape: Shape, told: bool = True) -> dict[str, int]:
         "num_heads": shape.num_heads,
         "block_size": shape.page_size,
     }
+
+
+def questions_of(measured: Iterable[Measured]) -> Iterator[tuple[Measured, bool]]:
+    """Yields every question about shapes: each, and whether it says how many requests there are.
+
+    Of several requests, not everybody who asks says so: such a shape is asked about both ways.
+    """
+    for one in measured:
+        yield one, True
+    for one in measured:
+        if one.shape.num_reqs > 1:
+            yield one, False
 
 
 def conditions_over(

@@ -21,7 +21,7 @@ import numpy
 from numpy.typing import NDArray
 
 from selector.tuning.results import Measured
-from selector.tuning.rules import FIELDS, Conditions, Rule, conditions_over, values_of
+from selector.tuning.rules import FIELDS, Conditions, Rule, conditions_over, questions_of, values_of
 
 __all__ = ["PRICE", "Aims", "find_rules"]
 
@@ -113,7 +113,7 @@ class _Table:
 
     def __init__(self, measured: Sequence[Measured], aims: Aims) -> None:
         self.aims = aims
-        several = [one for one in measured if one.shape.num_reqs > 1]
+        questions = [*questions_of(measured)]
         names = sorted({name for one in measured for name in one.times})
         firsts = _without_doubles(measured, names)
 
@@ -123,10 +123,9 @@ class _Table:
         ranked = sorted(names, key=rank)
         self.orders = [(name, *(other for other in ranked if other != name)) for name in firsts]
         self.costs: _Floats = numpy.array(
-            [[_cost(one, order, aims) for order in self.orders] for one in [*measured, *several]]
+            [[_cost(one, order, aims) for order in self.orders] for one, _ in questions]
         )
-        values = [values_of(one.shape) for one in measured]
-        values += [values_of(one.shape, told=False) for one in several]
+        values = [values_of(one.shape, told) for one, told in questions]
         self.conditions: Conditions = conditions_over(values, aims.fields, aims.shapes)
         self.wide = self.conditions.holds.astype(numpy.float32)
 
