@@ -11,6 +11,7 @@ from msgspec import UNSET
 
 from selector.errors import UnknownBackendError
 from selector.live import LiveManifest, Snapshot
+from selector.models import presets
 from selector.report.data import json_text, to_json
 from selector.report.entries import entries_json
 from selector.report.matrix import matrix_json, support_matrix
@@ -140,6 +141,11 @@ async def _matrix(service: Service, call: Call) -> Answer:
     return Answer(await asyncio.to_thread(_kept, snapshot, "matrix", make))
 
 
+async def _models(service: Service, call: Call) -> Answer:
+    call.query()
+    return Answer(_json({"presets": presets()}))
+
+
 # -- how the service is --------------------------------------------------------------------------
 
 
@@ -206,6 +212,7 @@ ROUTES = (
     ("GET", "/v1/backends", _backends),
     ("GET", "/v1/backends/{name}", _backend),
     ("GET", "/v1/matrix", _matrix),
+    ("GET", "/v1/models", _models),
     ("GET", "/healthz", _healthz),
     ("GET", "/readyz", _readyz),
     ("GET", "/metrics", _metrics),

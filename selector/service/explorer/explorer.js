@@ -1,0 +1,315 @@
+// The explorer: what is asked, the URL that says it, and the page around the answer.
+
+import { compared, diagnosed, explained, list, make, mapped, steps, tabled } from "./drawing.js";
+
+const element = (id) => document.getElementById(id);
+const controls = [...document.querySelectorAll("[name]:not(meta)")];
+let view = "matrix";
+let running = new AbortController();
+let token = "";
+
+// -- asking ------------------------------------------------------------------------------------
+
+class Refusal extends Error {
+  constructor(status, problem) {
+    super(problem.detail ?? `the service answered ${status}`);
+    this.status = status;
+    this.findings = problem.findings ?? [];
+  }
+}
+
+const shown = () => (token ? { authorization: `Bearer ${token}` } : {});
+
+async function call(path, body, signal = running.signal) {
+  const headers = shown();
+  const how = { headers, signal };
+  if (body !== undefined) {
+    headers["content-type"] = "application/json";
+    Object.assign(how, { method: "POST", body: JSON.stringify(body) });
+  }
+  const answer = await fetch(path, how);
+  if (answer.status === 401) element("access").hidden = false;
+  const said = await answer.json().catch(() => ({}));
+  if (!answer.ok) throw new Refusal(answer.status, said);
+  const name = answer.headers.get("attnsel-manifest");
+  if (name !== null && signal !== null) {
+    const digest = answer.headers.get("attnsel-digest").slice(0, 12);
+    const generation = answer.headers.get("attnsel-generation");
+    element("served").textContent = `Answered by ${name}, generation ${generation}, ${digest}`;
+  }
+  return said;
+}
+
+const value = (name) => {
+  const found = controls.find((one) => one.name === name);
+  return found.type === "checkbox" ? found.checked : found.value.trim();
+};
+
+/** Lines or comma-separated pairs `field=value`. */
+function pairs(text, read) {
+  const found = {};
+  for (const line of text.split(/[\n,]/).map((part) => part.trim()).filter(Boolean)) {
+    const at = line.indexOf("=");
+    if (at < 1) throw new Error(`"${line}" says no value; write field=value`);
+    found[line.slice(0, at).trim()] = read(line.slice(at + 1).trim());
+  }
+  return found;
+}
+
+const plain = (text) =>
+  /^\d+$/.test(text) ? Number(text) : text === "true" || text === "false" ? text === "true" : text;
+const fact = (text) => (text === "none" ? null : text);
+
+function parsed(text) {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new Error(`the config.json is no JSON: ${error.message}`);
+  }
+}
+
+function question() {
+  if (!value("device")) throw new Error("say a device, such as sm120 or H200");
+  const asked = { device: value("device"), layer: pairs(value("fields"), plain) };
+  if (value("manifest")) asked.manifest = value("manifest");
+  if (value("config")) asked.model = parsed(value("config"));
+  else if (value("model")) asked.model = value("model");
+  if (value("num_reqs")) asked.layer.num_reqs = Number(value("num_reqs"));
+  if (value("backend")) asked.policy = { backend: value("backend") };
+  asked.facts = pairs(value("facts"), fact);
+  for (const name of ["as_claimed", "closed_world"]) asked[name] = value(name);
+  return asked;
+}
+
+// -- the URL -----------------------------------------------------------------------------------
+
+const isAsked = (control) => {
+  for (let at = control; at !== null; at = at.parentElement) {
+    if (at.dataset.in && !at.dataset.in.split(" ").includes(view)) return false;
+  }
+  return true;
+};
+
+/** What is asked, as the part of the URL that no server sees. */
+function written() {
+  const said = new URLSearchParams({ view });
+  for (const control of controls.filter(isAsked)) {
+    if (control.type === "checkbox") {
+      if (control.checked) said.set(control.name, "1");
+    } else if (control.value && control.value !== control.defaultValue) {
+      said.set(control.name, control.value);
+    }
+  }
+  return `#${said}`;
+}
+
+/** A name that is not served is kept, so that the service refuses it. */
+function put(control, given) {
+  control.value = given;
+  if (control.value !== given && control.tagName === "SELECT") {
+    control.append(make("option", { value: given }, given));
+    control.value = given;
+  }
+}
+
+function restore() {
+  const said = new URLSearchParams(location.hash.slice(1));
+  const wanted = said.get("view");
+  view = ["matrix", "ask", "map", "diff"].includes(wanted) ? wanted : "matrix";
+  for (const control of controls) {
+    const given = said.get(control.name);
+    if (control.type === "checkbox") control.checked = given === "1";
+    else if (given !== null) put(control, given);
+    else if (control.tagName === "SELECT") control.selectedIndex = 0;
+    else control.value = control.defaultValue;
+  }
+  if (!said.has("new") && element("new").length > 1) element("new").selectedIndex = 1;
+  element("more").open = ["config", "facts", "log", "as_claimed", "closed_world"].some(
+    (name) => said.has(name),
+  );
+  show();
+}
+
+// -- each view -----------------------------------------------------------------------------------
+
+async function drawMatrix() {
+  const manifest = value("manifest");
+  const said = await call(`/v1/matrix${manifest ? `?${new URLSearchParams({ manifest })}` : ""}`);
+  return tabled(said);
+}
+
+async function drawAnswer() {
+  if (value("log")) {
+    const asked = { log: value("log"), layer: pairs(value("fields"), plain),
+      facts: pairs(value("facts"), fact) };
+    for (const name of ["manifest", "device"]) if (value(name)) asked[name] = value(name);
+    return diagnosed(await call("/v1/explain", asked));
+  }
+  const asked = question();
+  asked.request = {};
+  for (const name of ["query_len", "seq_len"]) {
+    if (value(name)) asked.request[name] = Number(value(name));
+  }
+  const said = await call("/v1/explain", asked);
+  return (said.layers ?? [said]).flatMap(explained);
+}
+
+async function mapOf(resolution, asked, queries, lengths) {
+  const { num_reqs = null, ...layer } = resolution.layer;
+  const row = { ...layer, num_reqs };
+  for (const [name, said] of Object.entries(asked.facts)) row[name] = said ?? "none";
+  if (asked.policy) row.backend = asked.policy.backend;
+  const grid = queries.flatMap((query_len) => lengths.filter((seq_len) => seq_len >= query_len)
+    .map((seq_len) => ({ ...row, query_len, seq_len })));
+  const how = new URLSearchParams({ device: asked.device });
+  if (asked.manifest) how.set("manifest", asked.manifest);
+  for (const name of ["as_claimed", "closed_world"]) if (asked[name]) how.set(name, "true");
+  const answers = await call(`/v1/resolve:batch?${how}`, grid);
+  return mapped(resolution, answers, queries, lengths);
+}
+
+async function drawMap() {
+  const asked = question();
+  const queries = steps(Number(value("most_query")) || 1);
+  const lengths = steps(Number(value("most_seq")) || 1);
+  const said = await call("/v1/resolve", asked);
+  const maps = (said.layers ?? [said]).map((one) => mapOf(one, asked, queries, lengths));
+  return (await Promise.all(maps)).flat();
+}
+
+function side(name) {
+  const document = value(`${name}_document`);
+  const said = document ? { document } : { name: value(name) };
+  return { ...said, as_claimed: value(`${name}_as_claimed`) };
+}
+
+async function drawDifference() {
+  const said = await call("/v1/diff", { old: side("old"), new: side("new"), limit: 5 });
+  return compared(said);
+}
+
+// -- the page ----------------------------------------------------------------------------------
+
+const DRAW = { matrix: drawMatrix, ask: drawAnswer, map: drawMap, diff: drawDifference };
+
+/** Shows the parts of the view, without asking anything. */
+function show() {
+  for (const part of document.querySelectorAll("[data-in]")) {
+    part.hidden = !part.dataset.in.split(" ").includes(view);
+  }
+  for (const control of controls) control.disabled = !isAsked(control);
+  for (const button of document.querySelectorAll("[data-view]")) {
+    if (button.dataset.view === view) button.setAttribute("aria-current", "page");
+    else button.removeAttribute("aria-current");
+  }
+  element("result").replaceChildren();
+  tell("");
+}
+
+function tell(text, isBad = false) {
+  element("message").textContent = text;
+  element("message").className = isBad ? "bad" : "";
+}
+
+async function answer() {
+  running.abort();
+  running = new AbortController();
+  const { signal } = running;
+  tell("Asking…");
+  try {
+    const drawn = await DRAW[view]();
+    if (signal.aborted) return;
+    element("result").replaceChildren(...drawn);
+    tell("");
+  } catch (error) {
+    if (signal.aborted) return;
+    const findings = (error.findings ?? []).map((one) =>
+      `${one.line}:${one.column} ${one.code} ${one.message}${one.fix ? `; ${one.fix}` : ""}`);
+    element("result").replaceChildren(...(findings.length > 1 ? [list(findings)] : []));
+    tell(error.message, true);
+  }
+}
+
+function ask(event) {
+  event?.preventDefault();
+  if (written() !== location.hash) history.pushState(null, "", written());
+  answer();
+}
+
+/** Asks what the URL says; a view whose form says nothing yet waits for it. */
+function follow() {
+  restore();
+  const said = new URLSearchParams(location.hash.slice(1));
+  const isSaid = said.has("device") || said.has("log");
+  if (view === "matrix" || (view !== "diff" && isSaid) || (view === "diff" && said.has("new"))) {
+    answer();
+  }
+}
+
+function fill(id, found) {
+  element(id).replaceChildren(...found.map((name) => make("option", { value: name }, name)));
+}
+
+let troubled = "";
+
+async function look() {
+  const said = await fetch("/readyz", { headers: shown() })
+    .then((answer) => answer.json(), () => ({ status: "not reached", manifests: [] }));
+  const bad = said.manifests.filter((one) => one.status === "degraded");
+  const states = bad.map((one) => [one.name, one.generation, one.trouble?.detail]);
+  const now = JSON.stringify([said.status, states]);
+  if (now === troubled) return said;
+  troubled = now;
+  element("health").textContent = said.status;
+  element("health").className = said.status === "ready" ? "faint" : "bad";
+  element("trouble").hidden = bad.length === 0;
+  element("trouble").replaceChildren(...bad.map((one) => {
+    const since = one.trouble ? new Date(Date.now() - one.trouble.age_s * 1000) : null;
+    return make("p", {}, make("strong", {}, `${one.name} is degraded`),
+      since ? ` since ${since.toLocaleTimeString()}` : "",
+      `: generation ${one.generation} is served. `, one.trouble?.detail ?? "",
+      one.trouble?.findings.length ? list(one.trouble.findings.map((found) =>
+        `${found.line}:${found.column} ${found.code} ${found.message}`)) : "");
+  }));
+  return said;
+}
+
+async function learn() {
+  const models = await call("/v1/models", undefined, null).catch(() => null);
+  const ready = await look();
+  const served = ready.manifests.map((one) => one.name);
+  for (const id of ["manifest", "old", "new"]) fill(id, served);
+  fill("models", models?.presets ?? []);
+  follow();
+  const matrix = await call("/v1/matrix", undefined, null).catch(() => null);
+  fill("devices", [...(matrix?.matrices[0].archs ?? []), "H100", "H200", "B200"]);
+  fill("backends", matrix?.matrices[0].rows.map((row) => row.backend) ?? []);
+}
+
+for (const button of document.querySelectorAll("[data-view]")) {
+  button.addEventListener("click", () => {
+    view = button.dataset.view;
+    show();
+    history.pushState(null, "", written());
+    if (view === "matrix") answer();
+  });
+}
+element("question").addEventListener("submit", ask);
+element("compare").addEventListener("submit", ask);
+element("manifest").addEventListener("change", () => {
+  if (view === "matrix") ask();
+});
+element("skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the part after # is the question's
+  element("main").focus();
+});
+element("access").addEventListener("submit", (event) => {
+  event.preventDefault();
+  token = element("token").value; // kept by this page alone, never in the URL
+  element("access").hidden = true;
+  troubled = "";
+  learn();
+});
+addEventListener("popstate", follow);
+setInterval(() => document.hidden || look(), 5000);
+learn();
