@@ -9,7 +9,8 @@ export function make(tag, attributes, ...inside) {
   return made;
 }
 
-export const list = (items) => make("ul", {}, items.map((item) => make("li", {}, item)));
+export const list = (items) =>
+  items.length ? make("ul", {}, items.map((item) => make("li", {}, item))) : "–";
 const names = (found) => (found.length ? found.join(", ") : "–");
 const place = (position) =>
   position && position[1] ? `${position[0].split("/").at(-1)}:${position[1]}` : "";
@@ -85,10 +86,8 @@ function choices(resolution) {
     const path = choice.path ?? names(choice.paths);
     return [phase, backend, choice.by ? `${path}, by ${choice.by}` : path,
       choice.reason ? `${choice.reason} (${choice.rank} of ${choice.of})` : "–",
-      choice.conditions.length ? list(choice.conditions.map(condition)) : "–",
-      choice.coercions.length
-        ? list(choice.coercions.map((one) => `${one.field}: ${one.before} → ${one.after}`))
-        : "–"];
+      list(choice.conditions.map(condition)),
+      list(choice.coercions.map((one) => `${one.field}: ${one.before} → ${one.after}`))];
   });
   const phase = resolution.phase === null ? "Not known whether it is a prefill or a decode"
     : `This request is a ${resolution.phase}`;

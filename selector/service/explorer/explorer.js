@@ -132,10 +132,13 @@ function restore() {
 
 // -- each view -----------------------------------------------------------------------------------
 
-async function drawMatrix() {
+const matrixPath = () => {
   const manifest = value("manifest");
-  const said = await call(`/v1/matrix${manifest ? `?${new URLSearchParams({ manifest })}` : ""}`);
-  return tabled(said);
+  return `/v1/matrix${manifest ? `?${new URLSearchParams({ manifest })}` : ""}`;
+};
+
+async function drawMatrix() {
+  return tabled(await call(matrixPath()));
 }
 
 async function drawAnswer() {
@@ -192,8 +195,10 @@ async function drawDifference() {
 
 const DRAW = { matrix: drawMatrix, ask: drawAnswer, map: drawMap, diff: drawDifference };
 
-/** Shows the parts of the view, without asking anything. */
+/** Shows the parts of the view, without asking anything; what is still asked is given up. */
 function show() {
+  running.abort();
+  running = new AbortController();
   for (const part of document.querySelectorAll("[data-in]")) {
     part.hidden = !part.dataset.in.split(" ").includes(view);
   }
@@ -237,13 +242,15 @@ function ask(event) {
 }
 
 /** Asks what the URL says; a view whose form says nothing yet waits for it. */
+function answerSaid() {
+  const said = new URLSearchParams(location.hash.slice(1));
+  const needed = { matrix: [], ask: ["device", "log"], map: ["device"], diff: ["new"] }[view];
+  if (needed.length === 0 || needed.some((name) => said.has(name))) answer();
+}
+
 function follow() {
   restore();
-  const said = new URLSearchParams(location.hash.slice(1));
-  const isSaid = said.has("device") || said.has("log");
-  if (view === "matrix" || (view !== "diff" && isSaid) || (view === "diff" && said.has("new"))) {
-    answer();
-  }
+  answerSaid();
 }
 
 function fill(id, found) {
@@ -265,7 +272,7 @@ async function look() {
   element("trouble").hidden = bad.length === 0;
   element("trouble").replaceChildren(...bad.map((one) => {
     const since = one.trouble ? new Date(Date.now() - one.trouble.age_s * 1000) : null;
-    return make("p", {}, make("strong", {}, `${one.name} is degraded`),
+    return make("div", {}, make("strong", {}, `${one.name} is degraded`),
       since ? ` since ${since.toLocaleTimeString()}` : "",
       `: generation ${one.generation} is served. `, one.trouble?.detail ?? "",
       one.trouble?.findings.length ? list(one.trouble.findings.map((found) =>
@@ -281,7 +288,12 @@ async function learn() {
   for (const id of ["manifest", "old", "new"]) fill(id, served);
   fill("models", models?.presets ?? []);
   follow();
-  const matrix = await call("/v1/matrix", undefined, null).catch(() => null);
+  await suggest();
+}
+
+/** Fills the lists that the device and the forced backend are chosen from. */
+async function suggest() {
+  const matrix = await call(matrixPath(), undefined, null).catch(() => null);
   fill("devices", [...(matrix?.matrices[0].archs ?? []), "H100", "H200", "B200"]);
   fill("backends", matrix?.matrices[0].rows.map((row) => row.backend) ?? []);
 }
@@ -291,12 +303,13 @@ for (const button of document.querySelectorAll("[data-view]")) {
     view = button.dataset.view;
     show();
     history.pushState(null, "", written());
-    if (view === "matrix") answer();
+    if (view !== "diff") answerSaid(); // a difference takes a while: it waits for its button
   });
 }
 element("question").addEventListener("submit", ask);
 element("compare").addEventListener("submit", ask);
 element("manifest").addEventListener("change", () => {
+  suggest();
   if (view === "matrix") ask();
 });
 element("skip").addEventListener("click", (event) => {
