@@ -95,6 +95,7 @@ class _Worker:
     def __init__(self) -> None:
         self._pipe: Connection | None = None
         self._process: Any = None
+        self._ended = False
 
     def ask(self, job: _Job) -> Any:
         """The reply to a job; blocks.
@@ -108,12 +109,16 @@ class _Worker:
             self._process.start()
             theirs.close()
             self._pipe = mine
+            if self._ended:  # while it started
+                self._process.kill()
+                raise EOFError
         self._pipe.send(job)
         return self._pipe.recv()
 
     def kill(self) -> None:
-        """Ends the process."""
-        if self._process is not None:
+        """Ends the process, or has it ended once it has started."""
+        self._ended = True
+        if self._process is not None and self._process.pid is not None:
             self._process.kill()
 
 

@@ -25,10 +25,13 @@ __all__ = [
 ]
 
 FIELDS = (
-    *("query_len", "context_len", "batch_num_heads", "num_reqs", "gqa_group", "head_size"),
+    *("query_len", "context_len", "batch_num_heads", "gqa_group", "head_size"),
     *("num_kv_heads", "num_heads", "block_size"),
 )
-"""Fields that a rule may test; of two rules that say the same of the shapes, the earlier."""
+"""Fields that a rule may test; of two rules that say the same of the shapes, the earlier.
+
+``batch_num_heads`` stands for ``num_reqs`` too: kernels see heads, whosever they are.
+"""
 
 _MOST_TESTS = 3
 
@@ -89,7 +92,6 @@ def values_of(shape: Shape, told: bool = True) -> dict[str, int]:
     return {
         "query_len": query_len,
         "context_len": seq_len - query_len,
-        "num_reqs": together,
         "batch_num_heads": shape.num_heads * together,
         "gqa_group": shape.num_heads // shape.num_kv_heads,
         "head_size": shape.head_size,

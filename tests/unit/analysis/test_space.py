@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from itertools import product
 from random import Random
 
@@ -150,7 +149,7 @@ def test_what_some_version_satisfies_can_be_chosen(specifier: str) -> None:
     assert {proof.verdict for proof in prove_all(manifest)} == {Verdict.PROVED}
 
 
-def test_many_versions_of_one_package_take_no_time() -> None:
+def test_many_versions_of_one_package_are_few_cases() -> None:
     """Their combinations double with each."""
     entry = SMALL[SMALL.index("  - name: math\n") : SMALL.index("  - name: fa2\n")]
     more = "".join(
@@ -158,6 +157,4 @@ def test_many_versions_of_one_package_take_no_time() -> None:
     )
     text = SMALL.replace(entry, entry + more).replace("[fa2, math]", "[fa2, math0, math39]")
     manifest = Selector.loads(text).manifest
-    start = time.process_time()
     assert len(Space([manifest]).rules[0].impossible) < 200
-    assert time.process_time() - start < 2  # 0.2 s on an idle core

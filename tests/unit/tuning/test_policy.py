@@ -52,13 +52,14 @@ def test_the_selector_is_told_how_many_run_together(
     make_timings: Callable[..., Timings], tmp_path: Path
 ) -> None:
     def law(shape: Shape) -> dict[str, float]:
-        best = "flashinfer_xqa" if shape.num_reqs >= 32 else "flashinfer_fa2"
+        many = shape.num_reqs * shape.num_heads >= 512
+        best = "flashinfer_xqa" if many else "flashinfer_fa2"
         return {n: 10.0 if n == best else 20.0 for n in ("flashinfer_fa2", "flashinfer_xqa")}
 
     timings = make_timings(law)
     mine = timings_of(timings, Phase.DECODE, paged_only=True)
     tuned = tuned_from(timings, mine, Aims(), Selector.load())
-    assert "num_reqs" in {test.field for one in tuned.lists for test in one.rule.when}
+    assert "batch_num_heads" in {test.field for one in tuned.lists for test in one.rule.when}
     found = compare(
         timings, mine, Selector.load(), tuned_selector(tmp_path, timings, tuned), Aims()
     )
