@@ -135,6 +135,8 @@ REAL: list[tuple[str, str, dict[str, Any], int]] = [
     ("GET", "/v1/backends", {"params": {"x": "1"}}, 422),
     ("GET", "/v1/backends/{name}", {}, 200),
     ("GET", "/v1/matrix", {}, 200),
+    ("GET", "/v1/models", {}, 200),
+    ("GET", "/v1/models", {"params": {"x": "1"}}, 422),
     ("GET", "/healthz", {}, 200),
     ("GET", "/readyz", {}, 200),
     ("GET", "/metrics", {}, 200),
