@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,15 @@ settings.register_profile(
     max_examples=2000,
 )
 settings.load_profile("quick")
+
+
+def read_engine_files(path: Path) -> dict[str, str]:
+    """The files of an engine's package out of one text, in which each is under a ``#: path``."""
+    files = {}
+    for part in path.read_text(encoding="utf-8").split("#: ")[1:]:
+        name, _, text = part.partition("\n")
+        files[name] = textwrap.dedent(text)
+    return files
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -27,6 +27,8 @@ from selector.lint import lint
 from selector.loading import loads
 from selector.values import Finding, Severity
 
+from ..conftest import read_engine_files
+
 FILE = Path(__file__).with_name("drift.jsonl")
 ENGINE = FILE.with_name("drift_engine.txt")
 CASES = [json.loads(line) for line in FILE.read_text("utf-8").splitlines()]
@@ -85,7 +87,7 @@ def drift(case: dict[str, Any], root: Path, *, fixed: bool = False) -> list[Find
     for old, new in case.get("fix", ()) if fixed else ():
         assert old in code, old
         code = code.replace(old, new)
-    base = dict(part.split("\n", 1) for part in ENGINE.read_text("utf-8").split("#: ")[1:])
+    base = read_engine_files(ENGINE)
     members = [
         f'    {one} = "vllm.v1.attention.case.{cls}"' for one, cls in case["classes"].items()
     ]

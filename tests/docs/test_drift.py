@@ -11,6 +11,8 @@ import pytest
 from selector.drift import modules, sources
 from selector.drift.reading import EngineReading
 
+from ..conftest import read_engine_files
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "drift.md").read_text("utf-8")
 FINDINGS = (ROOT / "docs" / "drift-findings.md").read_text("utf-8")
@@ -20,8 +22,7 @@ ENGINE = ROOT / "tests" / "unit" / "drift" / "snippets" / "engine.txt"
 def test_the_code_of_the_page_reads_a_package(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for part in ENGINE.read_text("utf-8").split("#: ")[1:]:
-        name, _, text = part.partition("\n")
+    for name, text in read_engine_files(ENGINE).items():
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, "utf-8")

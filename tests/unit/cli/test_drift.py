@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import textwrap
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,8 @@ import pytest
 from selector.drift.rules import RULES
 from selector.resources import resource
 
+from ...conftest import read_engine_files
+
 SNIPPETS = Path(__file__).parents[1] / "drift" / "snippets"
 PAGE = Path(__file__).parents[3] / "docs" / "drift-findings.md"
 STATES_IT = "    supports_dense_mha_prefill = False\n"
@@ -22,11 +23,10 @@ STATES_IT = "    supports_dense_mha_prefill = False\n"
 @pytest.fixture
 def engine(tmp_path: Path) -> Path:
     """A folder with the engine."""
-    for part in (SNIPPETS / "engine.txt").read_text(encoding="utf-8").split("#: ")[1:]:
-        name, _, text = part.partition("\n")
+    for name, text in read_engine_files(SNIPPETS / "engine.txt").items():
         path = tmp_path / "site" / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(textwrap.dedent(text), encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
         for folder in path.parents:
             if folder == tmp_path / "site":
                 break

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from selector.drift.reading import Backend, EngineReading, Guard
 from selector.drift.saying import refuser_name
 from selector.drift.sources import open_source
 
+from ...conftest import read_engine_files
 from .conftest import write_package, write_wheel
 
 CAPABILITIES = ("8.0", "9.0", "10.0", "12.0")
@@ -27,12 +27,8 @@ REGISTRY = f"{ATTENTION}/attention_registry.py"
 
 
 def engine_files() -> dict[str, str]:
-    """A package of SGLang's shape: files, each under a line ``#: path``."""
-    files: dict[str, str] = {}
-    for part in ENGINE.read_text(encoding="utf-8").split("#: ")[1:]:
-        name, _, text = part.partition("\n")
-        files[name] = textwrap.dedent(text)
-    return files
+    """A package of SGLang's shape."""
+    return read_engine_files(ENGINE)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from selector.drift.modules import Modules
 from selector.drift.reading import EngineReading
 from selector.drift.sources import open_source
 
+from ...conftest import read_engine_files
 from .conftest import write_package, write_wheel
 
 CAPABILITIES = ("8.0", "9.0", "12.0")
@@ -22,12 +22,8 @@ ENGINE = Path(__file__).parent / "snippets" / "engine.txt"
 
 
 def engine_files() -> dict[str, str]:
-    """A package of vLLM's shape: files, each under a line ``#: path``."""
-    files: dict[str, str] = {}
-    for part in ENGINE.read_text(encoding="utf-8").split("#: ")[1:]:
-        name, _, text = part.partition("\n")
-        files[name] = textwrap.dedent(text)
-    return files
+    """A package of vLLM's shape."""
+    return read_engine_files(ENGINE)
 
 
 @pytest.fixture
