@@ -212,11 +212,9 @@ def _derive_heads(values: dict[str, Value | Domain]) -> None:
     """Heads of the whole model and of one rank, each from the other."""
     ranks, total = values["tp_size"], values.get("total_num_heads")
     heads, kv_heads = values.get("num_heads"), values.get("num_kv_heads")
-    requests = values["num_reqs"]
-    if isinstance(heads, int) and isinstance(requests, int):
-        values.setdefault("batch_num_heads", heads * requests)
-    elif heads == UNSET:
-        values.setdefault("batch_num_heads", UNSET)
+    all_heads = _heads_together(heads, values["num_reqs"])
+    if all_heads is not None:
+        values.setdefault("batch_num_heads", all_heads)
     if isinstance(ranks, int):
         if total is None and isinstance(heads, int):
             total = values["total_num_heads"] = heads * ranks
@@ -234,6 +232,13 @@ def _derive_heads(values: dict[str, Value | Domain]) -> None:
     mine = values.get("model_num_heads")
     if isinstance(mine, int) and isinstance(kv_heads, int):
         values.setdefault("heads_divide", mine % kv_heads == 0)
+
+
+def _heads_together(heads: Value | Domain | None, requests: Value | Domain) -> Value | None:
+    """The query heads of so many requests; ``None``: not known."""
+    if isinstance(heads, int) and isinstance(requests, int):
+        return heads * requests
+    return UNSET if heads == UNSET else None
 
 
 def _is_several(number: Value | Domain) -> bool | Domain:
@@ -296,9 +301,9 @@ def together(manifest: Manifest, question: Question, count: int) -> Question:
     """
     if count < 2 or BATCH_FIELDS.isdisjoint(manifest.names):
         return question
-    heads = question.known("num_heads")
-    if isinstance(heads, int):
-        question = question.plus({"batch_num_heads": heads * count})
+    heads = _heads_together(question.known("num_heads"), count)
+    if heads is not None:
+        question = question.plus({"batch_num_heads": heads})
     counted = question.supposing("num_reqs", count)
     check_space(manifest, counted)
     return counted
