@@ -175,6 +175,11 @@ class Modules:
         """Whether there is a module or a folder of this name in the source."""
         return self.owns(name) and self.source.has(name)
 
+    def report_missing(self, what: str, unknown: str) -> None:
+        """Notes that the source lacks what a reader starts from, so that nothing of it is known."""
+        why = f"has no {what} that can be read; its {unknown} are not known"
+        self.findings.append(Finding(self.source.label, 1, 1, "DRF107", Severity.ERROR, why))
+
     def _load(self, name: str) -> Module | None:
         file = self.source.read(name)
         if file is None:

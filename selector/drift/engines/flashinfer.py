@@ -27,7 +27,7 @@ from selector.drift.terms import (
     Unknown,
 )
 from selector.drift.world import Frame, World
-from selector.values import Finding, Position, Severity
+from selector.values import Position
 
 __all__ = ["READER", "FlashInfer"]
 
@@ -74,9 +74,7 @@ class FlashInfer:
             for operator in _read_refusals(worlds, module):
                 found.setdefault(operator.name, operator)
         if not found:
-            why = f"has no function with {LIST} that can be read; its operators are not known"
-            label = modules.source.label
-            modules.findings.append(Finding(label, 1, 1, "DRF107", Severity.ERROR, why))
+            modules.report_missing(f"function with {LIST}", "operators")
         return EngineReading(
             self.name,
             modules.source.version,

@@ -220,9 +220,7 @@ def _read_registry(
 ) -> tuple[Backend, ...]:
     module = modules.get(REGISTRY)
     if module is None:
-        why = f"has no {REGISTRY} that can be read; its backends are not known"
-        label = modules.source.label
-        modules.findings.append(Finding(label, 1, 1, "DRF107", Severity.ERROR, why))
+        modules.report_missing(REGISTRY, "backends")
         return ()
     found: dict[str, Backend] = {}
     for name, at, function in _registered(worlds.first, modules, module):

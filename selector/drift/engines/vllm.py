@@ -319,9 +319,7 @@ def _read_registry(
     world = worlds.first
     registry = ask(world, lambda frame: world.by_path(path, Place("", 1, 1)))
     if not isinstance(registry, ClassTerm):
-        why = f"has no {path} that can be read; its backends are not known"
-        label = modules.source.label
-        modules.findings.append(Finding(label, 1, 1, "DRF107", Severity.ERROR, why))
+        modules.report_missing(path, "backends")
         return ()
     found = []
     names = list(registry.scope.names)
