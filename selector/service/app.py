@@ -188,6 +188,8 @@ class Service:
             self._log_bug(call, error)
             detail = "this is a bug in attnsel; the log has more under the request's id"
             return _problem_answer(Problem(500, "BUG", detail))
+        finally:
+            del scope["attnsel"]  # they hold each other: a collector would have to find them
 
     def _log_bug(self, call: Call, error: BaseException) -> None:
         where = "".join(traceback.format_tb(error.__traceback__))
