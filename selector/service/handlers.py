@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from msgspec import UNSET
 
@@ -123,12 +124,28 @@ async def _backend(service: Service, call: Call) -> Answer:
 
 
 async def _manifest(service: Service, call: Call) -> Answer:
-    snapshot = service.take(call, call.query("manifest").get("manifest"))
+    query = call.query("manifest", "source")
+    snapshot = service.take(call, query.get("manifest"))
     tag = f'W/"{snapshot.digest}"'  # weak: it says what is meant, not how it is written
-    headers = {"etag": tag}
+    names = ",".join(quote(name, errors="surrogateescape") for name, _ in snapshot.sources)
+    headers = {"etag": tag, "attnsel-sources": names}
     if call.header(b"if-none-match") in (tag, tag[2:], "*"):
         return Answer(b"", media=_YAML[0], status=304, headers=headers)
-    return Answer(snapshot.sources[0][1], media=_YAML[0], headers=headers)
+    text = _source(snapshot, query.get("source", "0"))
+    return Answer(text, media=_YAML[0], headers=headers)
+
+
+def _source(snapshot: Snapshot, number: str) -> bytes:
+    """What one of the files behind a snapshot held.
+
+    Raises:
+        Problem: there are not so many.
+    """
+    last = len(snapshot.sources) - 1
+    if number.isdecimal() and number.isascii() and len(number) < 4 and int(number) <= last:
+        return snapshot.sources[int(number)][1]
+    takes = f"0 to {last}" if last else "0"
+    raise Problem(422, "PARAMETER", f'source "{number[:60]}" is not there; it takes {takes}')
 
 
 async def _matrix(service: Service, call: Call) -> Answer:

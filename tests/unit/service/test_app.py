@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from typer.testing import CliRunner
 
 from cli.main import app
-from tests.unit.service.conftest import Serve, Served
+from selector.live import LiveManifests
+from selector.service.app import Service
+from selector.service.log import Log
+from tests.unit.service.conftest import SMALL, Serve, Served, testclient
 
 LAYER = {"head_size": 128, "dtype": "bfloat16", "kv_cache_dtype": "auto", "attn_type": "decoder"}
 ASKED = {"device": "9.0", "layer": LAYER, "request": {"query_len": 7, "seq_len": 9}}
@@ -135,6 +141,20 @@ def test_the_manifest_and_its_tag(served: Served) -> None:
     assert (again.status_code, again.content) == (304, b"")
     other = served.client.get("/v1/manifest?manifest=capabilities", headers={"if-none-match": tag})
     assert other.status_code == 200
+
+
+def test_the_files_of_a_manifest(tmp_path: Path) -> None:
+    overlay = tmp_path / "local, own.yaml"
+    overlay.write_text("attnsel: 1\noverlay: own\nbackends: []\n")
+    live = LiveManifests.load([str(SMALL)], [str(overlay)])
+    with testclient.TestClient(Service(live, Log(io.StringIO()))) as client:
+        for number, file in enumerate((SMALL, overlay)):
+            answer = client.get(f"/v1/manifest?source={number}")
+            assert answer.content == file.read_bytes()
+            names = answer.headers["attnsel-sources"].split(",")
+            assert unquote(names[number]) == str(file)
+        for number in ("2", "-1", "", "x", "²", "9" * 5000):
+            problem(client.get("/v1/manifest", params={"source": number}), 422, "PARAMETER")
 
 
 # -- what is refused -----------------------------------------------------------------------------
