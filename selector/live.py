@@ -10,6 +10,7 @@ network file system, a folder that is replaced, a link in a folder above).
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -24,12 +25,14 @@ from selector.binding import Selector
 from selector.document import read_bytes
 from selector.errors import ManifestError, UnknownManifestError
 from selector.fields import close_matches, one_line
-from selector.loading import load_sources, not_found
+from selector.loading import load_sources, loads, not_found
+from selector.manifest import Manifest
+from selector.process import BugError, Process
 from selector.resources import DEFAULT_MANIFEST, manifest_path, resource
-from selector.stored import fetch, keep, key_of
+from selector.stored import fetch, keep, key_of, packed, unpacked
 from selector.values import Finding
 
-__all__ = ["LiveManifest", "LiveManifests", "Snapshot", "Trouble", "Watcher"]
+__all__ = ["LiveManifest", "LiveManifests", "Loader", "Snapshot", "Trouble", "Watcher"]
 
 _YOUNG_NS = 100_000_000
 """A file that changed less long ago may change again and look the same: its clock is coarse."""
@@ -41,6 +44,7 @@ _MOST_WAITS = 20
 """So many looks in a row may see a file change before it is read all the same."""
 
 _Sources = list[tuple[str, bytes]]
+_Load = Callable[[_Sources], Manifest]
 _State = tuple[tuple[int, ...] | None, ...]
 
 
@@ -112,6 +116,7 @@ class LiveManifest:
     Attributes:
         name: under which it is asked for.
         files: the manifest and its overlays.
+        load: turns what they hold into a manifest, when they change.
         current: the snapshot that is served.
         trouble: what is wrong with the files; ``None``: nothing, ``current`` is what they hold.
         failures: how often the files changed into something that is no manifest.
@@ -139,6 +144,7 @@ class LiveManifest:
         """
         self.name = name
         self.files = tuple(files)
+        self.load: _Load = load_sources
         self.trouble: Trouble | None = None
         self.failures = 0
         self._tell = tell
@@ -226,6 +232,8 @@ class LiveManifest:
             self._fail(error.code, str(error), found)
         elif isinstance(error, OSError):
             self._fail("UNREADABLE", _os_words(error), ())
+        elif isinstance(error, BugError):
+            self._fail("UNREADABLE", f"reading ended by a bug: {str(error).splitlines()[0]}", ())
         else:
             self._fail("UNREADABLE", f"{type(error).__name__}: {one_line(error)}", ())
 
@@ -238,7 +246,7 @@ class LiveManifest:
         self.trouble = Trouble(code, message, findings, since)
 
     def _snapshot(self, sources: _Sources, generation: int) -> Snapshot:
-        selector = Selector(load_sources(sources))
+        selector = Selector(self.load(sources))
         keep(self._key, _LastGood(sources))
         return Snapshot(self.name, generation, selector, sources, self._clock())
 
@@ -348,12 +356,64 @@ def _open(
         raise not_found(str(files[0])) from None
 
 
-class Watcher:
-    """Looks at manifests again and again, on a thread of its own."""
+class Loader:
+    """Loads manifests in a process of its own.
 
-    def __init__(self, manifests: Iterable[LiveManifest], interval_s: float = 0.01) -> None:
+    Checking one takes tens of milliseconds, in which nobody else in this process would answer.
+    """
+
+    def __init__(self) -> None:
+        self._process = Process()
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """Has the process ready for a first manifest."""
+        with self._lock, contextlib.suppress(BugError, EOFError, OSError):  # it is tried again
+            self._process.ask(_warmed)
+
+    def load(self, sources: _Sources) -> Manifest:
+        """The manifest in files that are at hand; a process that ended is replaced.
+
+        Raises:
+            BugError: reading has a bug.
+            ManifestError: it has findings of severity error; all are listed.
+            OSError: no process can be started, or each one ends.
+        """
+        with self._lock:
+            try:
+                reply = self._process.ask(_loaded, sources)
+            except (EOFError, OSError):
+                self._process = Process()
+                reply = self._process.ask(_loaded, sources)
+        if isinstance(reply, bytes):
+            return unpacked(reply, Manifest)
+        raise ManifestError(reply)
+
+    def stop(self) -> None:
+        """Ends the process."""
+        self._process.kill()
+
+
+def _loaded(sources: _Sources) -> bytes | tuple[object, ...]:
+    """A manifest as bytes, or its findings."""
+    try:
+        return packed(load_sources(sources))
+    except ManifestError as error:
+        return error.findings
+
+
+def _warmed() -> None:
+    """Imports and compiles what reading needs."""
+    loads(resource(DEFAULT_MANIFEST).read_bytes())
+
+
+class Watcher:
+    """Looks at manifests again and again, on a thread of its own, and loads what has changed."""
+
+    def __init__(self, manifests: Iterable[LiveManifest], interval_s: float = 0.005) -> None:
         self._manifests = tuple(manifests)
         self._interval_s = interval_s
+        self._loader = Loader()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="attnsel-watcher", daemon=True)
 
@@ -365,8 +425,14 @@ class Watcher:
         """Ends it; waits for a look that is under way."""
         self._stopped.set()
         self._thread.join()
+        self._loader.stop()
 
     def _run(self) -> None:
+        if self._stopped.wait(self._interval_s):
+            return
+        self._loader.start()
+        for live in self._manifests:
+            live.load = self._loader.load
         while not self._stopped.wait(self._interval_s):
             for live in self._manifests:
                 live.look()

@@ -28,7 +28,7 @@ from selector.manifest import Entry, Manifest, PhaseSpec
 from selector.resources import packaged, resource
 from selector.values import Phase
 
-__all__ = ["fetch", "keep", "key_of"]
+__all__ = ["fetch", "keep", "key_of", "packed", "unpacked"]
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -59,11 +59,26 @@ def fetch(key: str, kind: type[T]) -> T | None:
             told, data = stream.read(_TOLD), stream.read(_READ_AT_ONCE)
         if told != _sum_of(data):
             return None
-        with _no_collection():
-            found: T = _decoder(kind).decode(data)
-        return cast("T", _shared(found)) if isinstance(found, Manifest) else found
+        return unpacked(data, kind)
     except (OSError, msgspec.MsgspecError, RecursionError):
         return None
+
+
+def packed(value: msgspec.Struct) -> bytes:
+    """A value as bytes, from which the same code has it again."""
+    return msgspec.msgpack.encode(value, enc_hook=_plain)
+
+
+def unpacked(data: bytes, kind: type[T]) -> T:
+    """The value of a kind that these bytes stand for.
+
+    Raises:
+        msgspec.MsgspecError: they stand for none.
+        RecursionError: the same.
+    """
+    with _no_collection():
+        found: T = _decoder(kind).decode(data)
+    return cast("T", _shared(found)) if isinstance(found, Manifest) else found
 
 
 def keep(key: str, value: msgspec.Struct) -> None:
@@ -74,7 +89,7 @@ def keep(key: str, value: msgspec.Struct) -> None:
     with contextlib.suppress(OSError):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         unfinished = folder / f"{key}.{os.getpid()}.{get_ident()}.unfinished"
-        data = msgspec.msgpack.encode(value, enc_hook=_plain)
+        data = packed(value)
         unfinished.write_bytes(_sum_of(data) + data)
         file = _file(folder, key, type(value))
         unfinished.replace(file)

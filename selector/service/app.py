@@ -18,6 +18,7 @@ from starlette.routing import Route, Router
 
 from selector.errors import AttnselError
 from selector.live import LiveManifest, LiveManifests, Snapshot, Watcher
+from selector.process import BugError
 from selector.service import handlers
 from selector.service.access import Access, headers_of
 from selector.service.calls import Answer, Call, GoneError
@@ -26,7 +27,7 @@ from selector.service.log import Log
 from selector.service.metrics import Metrics
 from selector.service.problems import PROBLEM_TYPE, Problem, problem_body, problem_of
 from selector.service.quick import Quick
-from selector.service.workers import Work, WorkError, Workers
+from selector.service.workers import Work, Workers
 
 __all__ = ["Service"]
 
@@ -66,7 +67,7 @@ class Service:
         *,
         limits: Limits | None = None,
         access: Access | None = None,
-        watch_s: float = 0.01,
+        watch_s: float = 0.005,
     ) -> None:
         """Makes the application.
 
@@ -193,7 +194,7 @@ class Service:
 
     def _log_bug(self, call: Call, error: BaseException) -> None:
         where = "".join(traceback.format_tb(error.__traceback__))
-        if isinstance(error, WorkError):
+        if isinstance(error, BugError):
             where = str(error)
         what = type(error).__name__  # its words may hold what the request holds
         self.log.write("error", "bug", request_id=call.id, error=what, traceback=where)

@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from selector.errors import ManifestError, UnknownManifestError
-from selector.live import LiveManifest, LiveManifests, Watcher
+from selector.live import LiveManifest, LiveManifests, Loader, Watcher
+from selector.loading import load_sources
+from selector.manifest import Manifest
+from selector.stored import packed
 
 SMALL = (Path(__file__).parent / "cli" / "small.yaml").read_bytes()
 OTHER = SMALL.replace(b'version: "1"', b'version: "2"')
@@ -223,32 +227,28 @@ def test_a_young_file_is_read_again_though_it_looks_the_same(
     assert version(live) == "2", "an old file that looks the same is not read"
 
 
-def test_a_broken_file_is_read_once(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_file_is_read_once(file: Path) -> None:
     """While it is young it is looked into again and again; it is broken all the same."""
-    import selector.live as module
-
     live, times = LiveManifest("engine", [file]), 0
-    real = module.load_sources
+    real = live.load
 
-    def count(sources: list[tuple[str, bytes]]) -> object:
+    def count(sources: list[tuple[str, bytes]]) -> Manifest:
         nonlocal times
         times += 1
         return real(sources)
 
-    monkeypatch.setattr(module, "load_sources", count)
+    live.load = count
     file.write_bytes(BROKEN)
     for _ in range(5):
         live.reload()
     assert (times, live.failures) == (1, 1)
 
 
-def test_a_mistake_of_the_reader_is_trouble_too(
-    live: LiveManifest, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(_: object) -> None:
+def test_a_mistake_of_the_reader_is_trouble_too(live: LiveManifest, file: Path) -> None:
+    def fail(_: object) -> Manifest:
         raise RecursionError("deep")
 
-    monkeypatch.setattr("selector.live.load_sources", fail)
+    live.load = fail
     file.write_bytes(OTHER)
     see(live)
     assert live.trouble is not None
@@ -345,3 +345,37 @@ def test_a_watcher_looks_by_itself(file: Path) -> None:
     assert changed.wait(20)
     watcher.stop()
     assert version(live) == "2"
+
+
+@pytest.fixture
+def loader() -> Iterator[Loader]:
+    one = Loader()
+    yield one
+    one.stop()
+
+
+def test_a_process_of_its_own_loads_the_same(loader: Loader) -> None:
+    sources = [("engine.yaml", SMALL)]
+    assert packed(loader.load(sources)) == packed(load_sources(sources))
+    with pytest.raises(ManifestError) as here:
+        load_sources([("engine.yaml", BROKEN)])
+    with pytest.raises(ManifestError) as there:
+        loader.load([("engine.yaml", BROKEN)])
+    assert there.value.findings == here.value.findings
+
+
+def test_a_loader_whose_process_was_killed_goes_on(loader: Loader) -> None:
+    sources = [("engine.yaml", SMALL)]
+    loader.load(sources)
+    loader._process.kill()
+    assert loader.load(sources).ref.version == "1"
+
+
+def test_a_bug_of_the_loading_process_is_told_on_one_line(
+    live: LiveManifest, file: Path, loader: Loader
+) -> None:
+    live.load = lambda _: loader.load(None)  # type: ignore[arg-type]
+    file.write_bytes(OTHER)
+    see(live)
+    assert live.trouble is not None
+    assert live.trouble.message == "reading ended by a bug: TypeError"
