@@ -13,6 +13,7 @@ __all__ = ["EXPLORER", "Access", "headers_of"]
 EXPLORER = {
     "/": ("index.html", "text/html; charset=utf-8"),
     "/explorer.js": ("explorer.js", "text/javascript; charset=utf-8"),
+    "/answers.js": ("answers.js", "text/javascript; charset=utf-8"),
     "/drawing.js": ("drawing.js", "text/javascript; charset=utf-8"),
     "/explorer.css": ("explorer.css", "text/css; charset=utf-8"),
 }

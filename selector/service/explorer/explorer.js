@@ -1,12 +1,14 @@
 // The explorer: what is asked, the URL that says it, and the page around the answer.
 
-import { compared, diagnosed, explained, list, make, mapped, steps, tabled } from "./drawing.js";
+import { diagnosed, explained } from "./answers.js";
+import { compared, list, make, mapped, steps, tabled } from "./drawing.js";
 
 const element = (id) => document.getElementById(id);
 const controls = [...document.querySelectorAll("[name]:not(meta)")];
 let view = "matrix";
 let running = new AbortController();
 let token = "";
+let answered = null; // which manifest gave what is shown
 
 // -- asking ------------------------------------------------------------------------------------
 
@@ -27,17 +29,25 @@ async function call(path, body, signal = running.signal) {
     headers["content-type"] = "application/json";
     Object.assign(how, { method: "POST", body: JSON.stringify(body) });
   }
-  const answer = await fetch(path, how);
-  if (answer.status === 401) element("access").hidden = false;
+  const answer = await fetch(path, how).catch((error) => {
+    throw error instanceof TypeError ? new Error("the service is not reached") : error;
+  });
+  if (answer.status === 401) askForToken();
   const said = await answer.json().catch(() => ({}));
   if (!answer.ok) throw new Refusal(answer.status, said);
   const name = answer.headers.get("attnsel-manifest");
   if (name !== null && signal !== null) {
-    const digest = answer.headers.get("attnsel-digest").slice(0, 12);
-    const generation = answer.headers.get("attnsel-generation");
-    element("served").textContent = `Answered by ${name}, generation ${generation}, ${digest}`;
+    const [digest, generation] = ["digest", "generation"].map((one) =>
+      answer.headers.get(`attnsel-${one}`));
+    answered = { name, generation: Number(generation), digest };
   }
   return said;
+}
+
+function askForToken() {
+  element("access").hidden = false;
+  element("refused").textContent = token ? "The service refuses this token." : "The service asks for one.";
+  element("token").focus();
 }
 
 const value = (name) => {
@@ -83,9 +93,11 @@ function question() {
 
 // -- the URL -----------------------------------------------------------------------------------
 
+/** Whether a control belongs to the view; an engine's error says some things itself. */
 const isAsked = (control) => {
   for (let at = control; at !== null; at = at.parentElement) {
     if (at.dataset.in && !at.dataset.in.split(" ").includes(view)) return false;
+    if ("unlogged" in at.dataset && view === "ask" && value("log")) return false;
   }
   return true;
 };
@@ -93,13 +105,25 @@ const isAsked = (control) => {
 /** What is asked, as the part of the URL that no server sees. */
 function written() {
   const said = new URLSearchParams({ view });
-  for (const control of controls.filter(isAsked)) {
-    if (control.type === "checkbox") {
-      if (control.checked) said.set(control.name, "1");
-    } else if (control.value && control.value !== control.defaultValue) {
-      said.set(control.name, control.value);
-    }
+  controls.filter(isAsked).forEach((control) => say(said, control));
+  return `#${said}`;
+}
+
+function say(said, control) {
+  if (control.type === "checkbox") {
+    if (control.checked) said.set(control.name, "1");
+  } else if (control.value && control.value !== control.defaultValue) {
+    said.set(control.name, control.value);
   }
+}
+
+/** A link that asks the same but for what is given; fields of a kind stand in for a model. */
+function to(given, fields = "") {
+  const said = new URLSearchParams({ view: "ask" });
+  controls.filter((one) => one.name !== "log" && !["old", "new"].includes(one.name.split("_")[0]))
+    .forEach((control) => say(said, control));
+  for (const [name, is] of Object.entries(given)) said.set(name, is);
+  if (fields && !said.get("model") && !said.has("config")) said.set("fields", fields);
   return `#${said}`;
 }
 
@@ -124,21 +148,23 @@ function restore() {
     else control.value = control.defaultValue;
   }
   if (!said.has("new") && element("new").length > 1) element("new").selectedIndex = 1;
-  element("more").open = ["config", "facts", "log", "as_claimed", "closed_world"].some(
-    (name) => said.has(name),
-  );
+  for (const part of document.querySelectorAll("details[id]")) {
+    part.open = [...part.querySelectorAll("[name]")].some((one) => said.has(one.name));
+  }
   show();
 }
 
 // -- each view -----------------------------------------------------------------------------------
 
-const matrixPath = () => {
+const manifestPath = (path) => {
   const manifest = value("manifest");
-  return `/v1/matrix${manifest ? `?${new URLSearchParams({ manifest })}` : ""}`;
+  return `${path}${manifest ? `?${new URLSearchParams({ manifest })}` : ""}`;
 };
 
 async function drawMatrix() {
-  return tabled(await call(matrixPath()));
+  const [said, stated] = await Promise.all([call(manifestPath("/v1/matrix")),
+    call(manifestPath("/v1/backends"))]);
+  return tabled(said, stated.backends, to);
 }
 
 async function drawAnswer() {
@@ -146,7 +172,8 @@ async function drawAnswer() {
     const asked = { log: value("log"), layer: pairs(value("fields"), plain),
       facts: pairs(value("facts"), fact) };
     for (const name of ["manifest", "device"]) if (value(name)) asked[name] = value(name);
-    return diagnosed(await call("/v1/explain", asked));
+    const said = await call("/v1/explain", asked);
+    return (said.diagnoses ?? [said]).flatMap(diagnosed);
   }
   const asked = question();
   asked.request = {};
@@ -168,7 +195,7 @@ async function mapOf(resolution, asked, queries, lengths) {
   if (asked.manifest) how.set("manifest", asked.manifest);
   for (const name of ["as_claimed", "closed_world"]) if (asked[name]) how.set(name, "true");
   const answers = await call(`/v1/resolve:batch?${how}`, grid);
-  return mapped(resolution, answers, queries, lengths);
+  return mapped(resolution, answers, queries, lengths, to);
 }
 
 async function drawMap() {
@@ -187,7 +214,7 @@ function side(name) {
 }
 
 async function drawDifference() {
-  const said = await call("/v1/diff", { old: side("old"), new: side("new"), limit: 5 });
+  const said = await call("/v1/diff", { old: side("old"), new: side("new"), limit: 3 });
   return compared(said);
 }
 
@@ -202,37 +229,60 @@ function show() {
   for (const part of document.querySelectorAll("[data-in]")) {
     part.hidden = !part.dataset.in.split(" ").includes(view);
   }
-  for (const control of controls) control.disabled = !isAsked(control);
+  enable();
   for (const button of document.querySelectorAll("[data-view]")) {
-    if (button.dataset.view === view) button.setAttribute("aria-current", "page");
+    if (button.dataset.view === view) {
+      button.setAttribute("aria-current", "page");
+      document.title = `${button.textContent} · attnsel explorer`;
+    }
     else button.removeAttribute("aria-current");
   }
   element("result").replaceChildren();
   tell("");
 }
 
-function tell(text, isBad = false) {
+/** What is not asked cannot be filled in, and says so where it is an error that silences it. */
+function enable() {
+  for (const control of controls) control.disabled = !isAsked(control);
+  element("silenced").hidden = view !== "ask" || !value("log");
+}
+
+/** What screen readers say at once; what is drawn beneath says it to the eye. */
+function tell(text, kind = "") {
   element("message").textContent = text;
-  element("message").className = isBad ? "bad" : "";
+  element("message").className = kind;
 }
 
 async function answer() {
   running.abort();
   running = new AbortController();
   const { signal } = running;
+  answered = null;
   tell("Asking…");
   try {
     const drawn = await DRAW[view]();
     if (signal.aborted) return;
     element("result").replaceChildren(...drawn);
-    tell("");
+    const said = [...element("result").querySelectorAll(".said")].map((one) => one.textContent.trim());
+    tell(`Answered. ${said.slice(0, 6).join("; ")}`, "heard");
   } catch (error) {
     if (signal.aborted) return;
     const findings = (error.findings ?? []).map((one) =>
       `${one.line}:${one.column} ${one.code} ${one.message}${one.fix ? `; ${one.fix}` : ""}`);
     element("result").replaceChildren(...(findings.length > 1 ? [list(findings)] : []));
-    tell(error.message, true);
+    tell(error.message, "bad");
   }
+  sign();
+}
+
+/** Says who answered, and whether another generation is served by now. */
+function sign(states = []) {
+  const now = states.find((one) => one.name === answered?.name);
+  const isOld = now !== undefined && now.generation !== answered.generation;
+  if (isOld && view === "matrix") return void answer();
+  element("served").textContent = answered === null ? ""
+    : `Answered by ${answered.name}, generation ${answered.generation}, ${answered.digest.slice(0, 12)}.`
+      + (isOld ? ` Generation ${now.generation} is served now: ask again.` : "");
 }
 
 function ask(event) {
@@ -254,30 +304,36 @@ function follow() {
 }
 
 function fill(id, found) {
-  element(id).replaceChildren(...found.map((name) => make("option", { value: name }, name)));
+  const first = element(id).querySelector("option[value='']");
+  element(id).replaceChildren(...(first ? [first] : []),
+    ...found.map((name) => make("option", { value: name }, name)));
 }
 
 let troubled = "";
 
+function trouble({ name, generation, trouble: said }) {
+  const since = said ? ` since ${new Date(Date.now() - said.age_s * 1000).toLocaleTimeString()}` : "";
+  return make("div", {}, make("strong", {}, `${name} is degraded`),
+    `${since}: its file is broken, generation ${generation} is still served. `,
+    said?.findings.length ? list(said.findings.map((found) =>
+      `${found.line}:${found.column} ${found.code} ${found.message}`)) : said?.detail ?? "");
+}
+
+/** Looks whether the service is there, and well. */
 async function look() {
   const said = await fetch("/readyz", { headers: shown() })
-    .then((answer) => answer.json(), () => ({ status: "not reached", manifests: [] }));
+    .then((answer) => answer.json()).catch(() => ({ status: "not reached", manifests: [] }));
+  sign(said.manifests);
   const bad = said.manifests.filter((one) => one.status === "degraded");
   const states = bad.map((one) => [one.name, one.generation, one.trouble?.detail]);
   const now = JSON.stringify([said.status, states]);
   if (now === troubled) return said;
   troubled = now;
-  element("health").textContent = said.status;
+  element("health").textContent = said.status === "not reached"
+    ? "The service is not reached; it is tried every 5 seconds." : said.status;
   element("health").className = said.status === "ready" ? "faint" : "bad";
   element("trouble").hidden = bad.length === 0;
-  element("trouble").replaceChildren(...bad.map((one) => {
-    const since = one.trouble ? new Date(Date.now() - one.trouble.age_s * 1000) : null;
-    return make("div", {}, make("strong", {}, `${one.name} is degraded`),
-      since ? ` since ${since.toLocaleTimeString()}` : "",
-      `: generation ${one.generation} is served. `, one.trouble?.detail ?? "",
-      one.trouble?.findings.length ? list(one.trouble.findings.map((found) =>
-        `${found.line}:${found.column} ${found.code} ${found.message}`)) : "");
-  }));
+  element("trouble").replaceChildren(...bad.map(trouble));
   return said;
 }
 
@@ -293,8 +349,8 @@ async function learn() {
 
 /** Fills the lists that the device and the forced backend are chosen from. */
 async function suggest() {
-  const matrix = await call(matrixPath(), undefined, null).catch(() => null);
-  fill("devices", [...(matrix?.matrices[0].archs ?? []), "H100", "H200", "B200"]);
+  const matrix = await call(manifestPath("/v1/matrix"), undefined, null).catch(() => null);
+  fill("devices", [...(matrix?.matrices[0].archs ?? []), "H100", "H200", "B200", "RTX PRO 6000"]);
   fill("backends", matrix?.matrices[0].rows.map((row) => row.backend) ?? []);
 }
 
@@ -306,7 +362,14 @@ for (const button of document.querySelectorAll("[data-view]")) {
     if (view !== "diff") answerSaid(); // a difference takes a while: it waits for its button
   });
 }
+for (const button of document.querySelectorAll("[data-example]")) {
+  button.addEventListener("click", () => {
+    const manifest = new URLSearchParams({ manifest: value("manifest") });
+    location.hash = `view=ask&${manifest}&${button.dataset.example}`;
+  });
+}
 element("question").addEventListener("submit", ask);
+element("question").addEventListener("input", enable);
 element("compare").addEventListener("submit", ask);
 element("manifest").addEventListener("change", () => {
   suggest();

@@ -111,7 +111,7 @@ def test_controls_have_labels() -> None:
 
 def test_paths_that_the_script_asks_are_answered() -> None:
     asked = {*re.findall(r'["`](/(?:v1/[\w:]+|readyz))', SCRIPT)}
-    assert len(asked) == 7
+    assert len(asked) == 8
     assert asked <= {path for _, path, _ in ROUTES}
 
 

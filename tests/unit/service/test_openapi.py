@@ -14,6 +14,7 @@ from jsonschema import Draft202012Validator
 from selector import errors
 from selector.resources import packaged
 from selector.service import bodies
+from selector.service.access import EXPLORER
 from selector.service.handlers import ROUTES
 from selector.service.openapi import description
 from selector.serving.diagnosis.whole import NothingFoundError
@@ -188,7 +189,7 @@ def test_a_degraded_manifest_is_as_described(served: Served) -> None:
 
 
 def test_the_explorer_is_as_described(served: Served) -> None:
-    for path in ("/", "/explorer.js", "/explorer.css"):
+    for path in EXPLORER:
         check(served.client.get(path), DOCUMENT["paths"][path]["get"])
 
 
