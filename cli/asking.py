@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from selector.changes.layers import Layers
     from selector.domains import Domain, Value
     from selector.manifest import Manifest
+    from selector.remote import RemoteSelector
     from selector.values import Device, Facts, Policy, Request
 
 __all__ = [
@@ -51,6 +54,10 @@ class Flags:
     deny: list[str] = field(default_factory=list)
     as_claimed: bool = False
     closed_world: bool = False
+    server: str | None = None
+    timeout: float | None = None
+    token_file: Path | None = None
+    fallback: str | None = None
 
     @classmethod
     def of(cls, parameters: Mapping[str, Any]) -> Flags:
@@ -81,20 +88,43 @@ def ask_all(flags: Flags) -> Asked:
         OSError: a file cannot be read.
     """
     from selector.binding import Selector
-    from selector.changes.case import Case, Inquiry, rarest_first
 
     request = _request(flags)
     named = named_device(flags.arch, flags.gpu)
-    device, elsewhere = named or device_here("--arch 12.0 or --arch cpu"), named is not None
+    device = named or device_here("--arch 12.0 or --arch cpu")
+    put = partial(_put_to, flags, request, device, named is not None)
+    if flags.server is not None:
+        from cli.remote import ask_server
+
+        return ask_server(flags.server, flags, put)
+    for name in ("timeout", "token_file", "fallback"):
+        if getattr(flags, name) is not None:
+            raise UsageError(f"--{name.replace('_', '-')} goes with --server")
     selector = Selector.load(flags.manifest, overlays=flags.overlay, as_claimed=flags.as_claimed)
+    return put(selector, selector)
+
+
+def _put_to(
+    flags: Flags,
+    request: Request,
+    device: Device,
+    elsewhere: bool,
+    selector: Selector,
+    asked: Selector | RemoteSelector,
+) -> Asked:
+    """Asks about every group of layers; the selector's manifest says what the words mean."""
+    from selector.changes.case import Case, Inquiry, rarest_first
+
     settings = read_settings(selector.manifest, flags.settings)
     probed = not elsewhere if flags.facts is None else flags.facts.value == "probe"
-    facts = _facts(probed, settings.facts)
+    facts = _facts(probed, settings.facts, selector.manifest)
     policy = _policy(flags)
+    closed = flags.closed_world
     cases: list[Case] = []
     for model, group, layer, shard in layers_of(flags.model, settings.fields):
-        inquiry = Inquiry(device, layer, facts, policy, request, flags.closed_world)
-        answer = inquiry.resolve(selector)
+        bound = asked.bind(device, layer, facts, policy, closed_world=closed)
+        inquiry = Inquiry(device, layer, facts, policy, request, closed)
+        answer = bound.resolve_one(request)
         planning = elsewhere and not probed
         cases.append(Case(inquiry, answer, model, group, planning, shard, flags.as_claimed))
     return Asked(selector, rarest_first(cases))
@@ -147,7 +177,7 @@ def device_here(archs: str) -> Device:
     return device
 
 
-def _facts(probed: bool, said: Mapping[str, str | bool | None]) -> Facts:
+def _facts(probed: bool, said: Mapping[str, str | bool | None], manifest: Manifest) -> Facts:
     """What is installed: what was said, beside what this machine shows if it is to be asked."""
     from selector.values import Facts
 
@@ -155,7 +185,8 @@ def _facts(probed: bool, said: Mapping[str, str | bool | None]) -> Facts:
         return Facts(MappingProxyType(dict(said)))
     from backends.probe import probe_facts
 
-    return Facts(MappingProxyType({**probe_facts().values, **said}))
+    shown = {k: v for k, v in probe_facts().values.items() if k in manifest.facts}
+    return Facts(MappingProxyType({**shown, **said}))
 
 
 def _policy(flags: Flags) -> Policy:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated
+
 import typer
 
 from cli.exits import Exit
@@ -23,6 +26,7 @@ from cli.options import (
     QueryLen,
     SeqLen,
     Settings,
+    complete_manifest,
 )
 
 
@@ -43,6 +47,34 @@ def resolve(
     facts: FactsOption = None,
     as_claimed: AsClaimed = False,
     closed_world: ClosedWorld = False,
+    server: Annotated[
+        str | None,
+        typer.Option(
+            "--server",
+            metavar="URL",
+            help="Ask this server (`attnsel serve`); --manifest then names one that it serves. "
+            "Default: its first.",
+        ),
+    ] = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS", help="Longest time for each answer of the server. Default: 5."
+        ),
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="Show the server the bearer token that this file holds."),
+    ] = None,
+    fallback: Annotated[
+        str | None,
+        typer.Option(
+            "--fallback",
+            metavar="NAME|PATH",
+            help="The manifest that answers here, and says so, if the server cannot.",
+            autocompletion=complete_manifest,
+        ),
+    ] = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
     """Say which backends run a layer, and why not the others.

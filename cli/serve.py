@@ -14,6 +14,7 @@ import typer
 
 from cli.asking import UsageError
 from cli.options import OverlayOption, complete_manifest
+from cli.tokens import read_token
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,9 +27,6 @@ __all__ = ["serve"]
 
 _SWITCH_S = 0.001
 """Requests wait no longer than this for a manifest that is being read, nor it for them."""
-
-_WEAKEST_TOKEN = 16
-"""A token of fewer characters can be guessed."""
 
 
 def serve(
@@ -92,7 +90,7 @@ def serve(
     from selector.service.limits import Limits
 
     limits = Limits(body_bytes, batch_bytes, batch_rows, depth, deadline, at_once)
-    token = None if token_file is None else _token(token_file)
+    token = None if token_file is None else read_token(token_file)
     service = _service(Service, manifest or [], overlay or [], limits, token, log_requests)
     listening = _listening(host, port)
     for one in service.live.values():
@@ -174,18 +172,3 @@ def _server(uvicorn: Any, config: Any, service: Service) -> Any:
             self.should_exit = True  # uvicorn's own way would end the process by the signal
 
     return Server(config)
-
-
-def _token(file: Path) -> str:
-    """The token in a file.
-
-    Raises:
-        OSError: the file cannot be read.
-        UsageError: it holds none.
-    """
-    token = file.read_bytes()[:4096].decode("ascii", "replace").strip()
-    if len(token) < _WEAKEST_TOKEN or not token.isprintable() or " " in token or "\ufffd" in token:
-        raise UsageError(
-            f"{file} holds no token: one line of at least {_WEAKEST_TOKEN} ASCII characters"
-        )
-    return token

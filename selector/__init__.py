@@ -14,9 +14,12 @@ if TYPE_CHECKING:
     from selector.binding import Bound, Selector
     from selector.devices import find_device
     from selector.errors import AttnselError, ManifestError
+    from selector.exchange import ServerError
+    from selector.remote import RemoteSelector
     from selector.values import (
         Device,
         Facts,
+        Fallback,
         Finding,
         Layer,
         Outcome,
@@ -31,15 +34,18 @@ __all__ = [
     "Bound",
     "Device",
     "Facts",
+    "Fallback",
     "Finding",
     "Layer",
     "ManifestError",
     "Outcome",
     "Phase",
     "Policy",
+    "RemoteSelector",
     "Request",
     "Resolution",
     "Selector",
+    "ServerError",
     "find_device",
 ]
 
@@ -47,6 +53,8 @@ _HOMES = {
     "binding": ("Bound", "Selector"),
     "devices": ("find_device",),
     "errors": ("AttnselError", "ManifestError"),
+    "exchange": ("ServerError",),
+    "remote": ("RemoteSelector",),
 }
 
 

@@ -18,7 +18,7 @@ from selector.values import Device, Facts, Layer, Phase, Policy, Request, Resolu
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Bound", "Selector", "closed_facts"]
+__all__ = ["Bound", "Selector", "check_types", "closed_facts"]
 
 
 class Selector:
@@ -92,7 +92,7 @@ class Selector:
         where = find_device(device) if isinstance(device, str) else device
         known = Facts() if facts is None else facts
         said = Policy() if policy is None else policy
-        _check_types(where, layer, known, said)
+        check_types(where, layer, known, said)
         check_facts(self.manifest, known)
         if closed_world:
             known = closed_facts(self.manifest, known)
@@ -110,7 +110,7 @@ _EXPECTED = (
 )
 
 
-def _check_types(*given: object) -> None:
+def check_types(*given: object) -> None:
     """Refuses a device, layer, facts or policy that is something else.
 
     Raises:

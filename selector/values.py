@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from selector.domains import Domain, Value
 from selector.errors import ContradictionError, ValueRefusedError
@@ -26,6 +27,7 @@ __all__ = [
     "Device",
     "Drafter",
     "Facts",
+    "Fallback",
     "Finding",
     "Layer",
     "LayerGroup",
@@ -416,11 +418,26 @@ class ManifestRef(msgspec.Struct, frozen=True):
     digest: str
 
 
+class Fallback(msgspec.Struct, frozen=True):
+    """Why a local manifest answered in place of a server.
+
+    Attributes:
+        server: its URL.
+        code: stable: ``UNREACHABLE``, ``TIMEOUT``, ….
+        reason: what went wrong, on one line.
+    """
+
+    server: str
+    code: str
+    reason: str
+
+
 class Resolution(msgspec.Struct, frozen=True):
     """The answer for one device, layer, request and set of facts.
 
     ``phase`` says what the request counts as for the chosen decode backend: ``decode`` when its
-    query is no longer than that backend's threshold; ``None`` when that is unknown.
+    query is no longer than that backend's threshold; ``None`` when that is unknown. ``fallback`` is
+    there only where a server was asked and a local manifest answered.
     """
 
     manifest: ManifestRef
@@ -433,6 +450,7 @@ class Resolution(msgspec.Struct, frozen=True):
     off: tuple[PathOff, ...]
     candidates: tuple[Candidate, ...]
     notes: tuple[str, ...] = ()
+    fallback: Fallback | UnsetType = UNSET
 
     @property
     def backend(self) -> str | None:

@@ -56,6 +56,7 @@ def answer_lines(cases: Sequence[Case], manifest: Manifest, places: Places) -> l
     lines = [line(heading(first), "    ", faint(manifest_words(manifest.ref, places)))]
     if first.model is not None:
         lines += [line(faint("note "), note, hang=5) for note in first.model.notes]
+    lines += [line(warn("note "), words, hang=5) for words in _fallback_words(cases)]
     refusals = Refusals(manifest, places)
     if nowhere := no_platform(first):
         for case in cases:
@@ -68,6 +69,12 @@ def answer_lines(cases: Sequence[Case], manifest: Manifest, places: Places) -> l
         lines += refusals.lines([row for row in own if row not in shared])
     kinds = "both kinds" if len(cases) == 2 else f"all {len(cases)} kinds"
     return [*lines, *refusals.lines(shared, f", for {kinds}")]
+
+
+def _fallback_words(cases: Sequence[Case]) -> list[str]:
+    """That a local manifest answered, where a server was asked and could not."""
+    found = dict.fromkeys(case.resolution.fallback for case in cases)
+    return [f"the local manifest answers, not the server: {one.reason}" for one in found if one]
 
 
 def _block(case: Case, manifest: Manifest, places: Places) -> list[Line]:

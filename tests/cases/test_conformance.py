@@ -49,6 +49,20 @@ def manifest_words(case: Case) -> list[str]:
     return [*manifest, *(word for path in overlays_of(case) for word in ("--overlay", path))]
 
 
+def question_words(case: Case) -> list[str]:
+    """What a case asks, as options of a command."""
+    question = case["question"]
+    args = ["--gpu" if "gpu" in question else "--arch", device_of(question)]
+    for name, value in question.items():
+        if name in ("query_len", "seq_len", "backend"):
+            args += [f"--{name.replace('_', '-')}", str(value)]
+        elif name == "deny":
+            args += ["--deny", *value]
+        elif name not in NOT_LAYER:
+            args += ["--set", f"{name}={spelled(value)}"]
+    return args
+
+
 def layer_of(question: Case, *without: str) -> Layer:
     said = {k: v for k, v in question.items() if k not in {*NOT_LAYER, *FACTS, *without}}
     return Layer.read(said)
@@ -109,18 +123,7 @@ def test_plan(case: Case) -> None:
 
 @case
 def test_command_line(case: Case) -> None:
-    question = case["question"]
-    args = ["resolve", "--format", "json", "--arch", device_of(question)]
-    if "gpu" in question:
-        args[-2] = "--gpu"
-    args += manifest_words(case)
-    for name, value in question.items():
-        if name in ("query_len", "seq_len", "backend"):
-            args += [f"--{name.replace('_', '-')}", str(value)]
-        elif name == "deny":
-            args += ["--deny", *value]
-        elif name not in NOT_LAYER:
-            args += ["--set", f"{name}={spelled(value)}"]
+    args = ["resolve", "--format", "json", *question_words(case), *manifest_words(case)]
     result = CliRunner().invoke(app, args)
     expected = case["answer"]
     both = expected["prefill_backend"] and expected["decode_backend"]

@@ -1,0 +1,134 @@
+"""Servers on a port of this machine: a service as it is, and ones that say what they are told."""
+
+from __future__ import annotations
+
+import io
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from threading import Event, Thread
+
+import pytest
+
+Answer = bytes | Callable[[socket.socket], None]
+
+
+@contextmanager
+def service(
+    manifests: Sequence[str] = (), overlays: Sequence[str] = (), token: str | None = None
+) -> Iterator[str]:
+    """The URL of a service; its files are not looked at."""
+    uvicorn = pytest.importorskip("uvicorn")
+    pytest.importorskip("starlette")
+    from selector.live import LiveManifests
+    from selector.service.access import Access
+    from selector.service.app import Service
+    from selector.service.log import Log
+
+    live = LiveManifests.load(manifests, overlays)
+    app = Service(live, Log(io.StringIO()), access=Access(token), watch_s=3600)
+    config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="on")
+    server = uvicorn.Server(config)
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as listening:
+        thread = Thread(target=server.run, args=([listening],))
+        thread.start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        server.should_exit = True
+        thread.join()
+
+
+class Scripted:
+    """A server that gives each connection the next answer, the last one for ever.
+
+    Attributes:
+        url: where it is.
+        requests: what it was asked, whole.
+        stopping: it ends.
+    """
+
+    def __init__(self, *answers: Answer) -> None:
+        self._answers = list(answers)
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.port = self._socket.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.requests: list[bytes] = []
+        self.stopping = Event()
+        self._thread = Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            connection, _ = self._socket.accept()
+            with connection, suppress(OSError):
+                if self.stopping.is_set():
+                    return
+                answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+                connection.settimeout(30)
+                if callable(answer):
+                    answer(connection)
+                    continue
+                self.requests.append(read_request(connection))
+                connection.sendall(answer)
+
+    def stop(self) -> None:
+        """Answers nobody any more."""
+        self.stopping.set()
+        with suppress(OSError):
+            socket.create_connection(("127.0.0.1", self.port), 30).close()
+        self._thread.join()
+        self._socket.close()
+
+
+@contextmanager
+def scripted(*answers: Answer) -> Iterator[Scripted]:
+    """Such a server."""
+    server = Scripted(*answers)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def read_request(connection: socket.socket) -> bytes:
+    """A request, whole."""
+    data = b""
+    while b"\r\n\r\n" not in data:
+        piece = connection.recv(65536)
+        if not piece:
+            return data
+        data += piece
+    head, _, body = data.partition(b"\r\n\r\n")
+    for one in head.lower().split(b"\r\n"):
+        if one.startswith(b"content-length:"):
+            while len(body) < int(one.split(b":")[1]):
+                body += connection.recv(65536)
+    return head + b"\r\n\r\n" + body
+
+
+def said(status: str, *headers: str, body: bytes = b"", length: int | None = None) -> bytes:
+    """The bytes of an answer; ``length`` says another length than it has."""
+    size = len(body) if length is None else length
+    lines = [f"HTTP/1.1 {status}", f"content-length: {size}", *headers]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+@contextmanager
+def between(*urls: str) -> Iterator[str]:
+    """The URL of one that hands each question to the next of these services, which answers it."""
+
+    def hand_to(url: str) -> Callable[[socket.socket], None]:
+        host, _, port = url.removeprefix("http://").partition(":")
+
+        def answer(connection: socket.socket) -> None:
+            request = read_request(connection).replace(
+                b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"
+            )
+            with socket.create_connection((host, int(port)), 30) as other:
+                other.sendall(request)
+                while piece := other.recv(65536):
+                    connection.sendall(piece)
+
+        return answer
+
+    with scripted(*map(hand_to, urls)) as server:
+        yield server.url
