@@ -158,12 +158,12 @@ def _server(uvicorn: Any, config: Any, service: Service) -> Any:
         force_exit: bool
 
         async def startup(self, sockets: Any = None) -> None:
+            if hasattr(signal, "SIGHUP"):
+                signal.signal(signal.SIGHUP, service.reload_soon)
             await super().startup(sockets)
             if self.started:
                 where = [one.getsockname()[:2] for one in sockets]
                 service.log.write("info", "listening", address=[f"{h}:{p}" for h, p in where])
-                if hasattr(signal, "SIGHUP"):
-                    signal.signal(signal.SIGHUP, service.reload_soon)
 
         def handle_exit(self, number: int, frame: FrameType | None) -> None:
             service.draining = True

@@ -1,16 +1,19 @@
 """A process that does what it is asked, one thing after another.
 
-It is started when it is first needed, ends when nobody is left who could ask, and can be killed
-when it takes too long: a thread could not be.
+It is started when it is first needed, ends with the process that asks, however that ends, and can
+be killed when it takes too long: a thread could not be.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import traceback
 from collections.abc import Callable
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection
+from threading import Thread
 from typing import Any
 
 __all__ = ["BugError", "Process"]
@@ -71,6 +74,7 @@ class Process:
 def _work(pipe: Connection) -> None:
     """Does what is asked until nobody can ask any more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started it ends it
+    Thread(target=_end_with_parent, daemon=True).start()
     while True:
         try:
             work, arguments = pipe.recv()
@@ -81,4 +85,13 @@ def _work(pipe: Connection) -> None:
         except Exception as error:
             where = "".join(traceback.format_tb(error.__traceback__))
             reply = (False, f"{type(error).__name__}\n{where}")
-        pipe.send(reply)
+        with contextlib.suppress(OSError):  # nobody waits for it any more
+            pipe.send(reply)
+
+
+def _end_with_parent() -> None:
+    """Ends this process, whatever it is at, when the one that started it has ended."""
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
