@@ -146,21 +146,25 @@ def _summarise(reader: RowReader, counts: Counts) -> None:
         )
 
 
-def _read_jsonl(stream: BinaryIO) -> Iterator[dict[str, Any] | BadLine]:
-    from selector.tables.lines import BadLine, read_line
-
+def _numbered(stream: BinaryIO) -> Iterator[tuple[bytes, int]]:
+    """Yields the lines that say something, with their numbers; of one that is too long, a part."""
     for number in itertools.count(1):
         line = stream.readline(_LONGEST_LINE + 1)
         if not line:
             return
-        if len(line) > _LONGEST_LINE:
-            while line and not line.endswith(b"\n"):
-                line = stream.readline(_LONGEST_LINE)
-            yield BadLine(number, f"line {number} is longer than {_LONGEST_LINE:,} bytes")
-            continue
-        if not line.strip():
-            continue
-        yield read_line(line, number)
+        rest = line
+        while len(rest) >= _LONGEST_LINE and not rest.endswith(b"\n"):
+            rest = stream.readline(_LONGEST_LINE)
+        if line.strip():
+            yield line if len(line) > _LONGEST_LINE else line.rstrip(b"\r\n"), number
+
+
+def _row(line: bytes, number: int) -> dict[str, Any] | BadLine:
+    from selector.tables.lines import BadLine, read_line
+
+    if len(line) > _LONGEST_LINE:
+        return BadLine(number, f"line {number} is longer than {_LONGEST_LINE:,} bytes")
+    return read_line(line, number)
 
 
 def _arrow() -> Any:
@@ -185,39 +189,45 @@ class JsonTable:
 
     def lines(self) -> Iterator[str]:
         """Yields every row as a JSON object."""
-        from selector.tables.lines import Written
+        from selector.tables.lines import Lines
 
-        written = Written()
-        return (written.line(kept, answer) for kept, answer in self._rows())
+        lines = Lines(self.reader, _row)
+        for line, number in self._read():
+            text, answer = lines.answer(line, number)
+            self._count(answer)
+            yield text
 
     def batches(self) -> Iterator[Any]:
         """Yields all rows as Arrow record batches, with the columns of the first one."""
         arrow = _arrow()
         schema: Any = None
-        for chunk in _chunks(kept | answer for kept, answer in self._rows()):
+        for chunk in _chunks(self._rows()):
             schema = schema or _schema(arrow, chunk)
             late = sorted({name for row in chunk for name in row} - {*schema.names})
             if late:
                 raise TypeError(f"column {late[0]} first appears after row {_CHUNK_ROWS:,}")
             yield arrow.RecordBatch.from_pylist(chunk, schema=schema)
 
-    def _rows(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-        """Yields what is kept of each row, and its answer."""
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        """Yields each row with its answer."""
         from selector.tables.lines import answered
 
-        for row in self._read():
-            kept, answer = answered(self.reader, row)
-            self.counts.add(answer)
-            self.progress.show(self.counts.rows)
-            yield kept, answer
+        for line, number in self._read():
+            kept, answer = answered(self.reader, _row(line, number))
+            self._count(answer)
+            yield kept | answer
 
-    def _read(self) -> Iterator[dict[str, Any] | BadLine]:
+    def _count(self, answer: Mapping[str, Any]) -> None:
+        self.counts.add(answer)
+        self.progress.show(self.counts.rows)
+
+    def _read(self) -> Iterator[tuple[bytes, int]]:
         if self.file == "-":
             if sys.stdin is not None:
-                yield from _read_jsonl(sys.stdin.buffer)
+                yield from _numbered(sys.stdin.buffer)
             return
         with Path(self.file).open("rb") as stream:
-            yield from _read_jsonl(stream)
+            yield from _numbered(stream)
 
 
 class ParquetTable:

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
+
+import msgspec
 
 from selector.devices import find_device
 from selector.live import Snapshot
@@ -17,10 +20,10 @@ from selector.service.bodies import is_deeper, read_body
 from selector.service.calls import JSON, Call
 from selector.service.limits import Limits
 from selector.service.problems import Problem
-from selector.tables.lines import BadLine, Written, answered, read_line
+from selector.tables.lines import BadLine, Lines, read_line, shape_of
 from selector.tables.rows import RowReader, kept_name
 
-__all__ = ["ARROW", "FORMS", "LINES", "Batch", "read_batch", "reader_of"]
+__all__ = ["ARROW", "FORMS", "LINES", "Batch", "Readers", "read_batch"]
 
 LINES = "application/jsonl"
 ARROW = "application/vnd.apache.arrow.stream"
@@ -28,6 +31,10 @@ FORMS = (JSON, LINES, "application/x-ndjson", ARROW)
 
 _ROWS_AT_ONCE = 1024
 _ARROW_ROWS = 1 << 15
+_MOST_SHAPES = 1 << 12
+_MOST_IDLE = 4
+
+Query = dict[str, str]
 
 
 class Batch:
@@ -43,26 +50,44 @@ class Batch:
         self.media = media
         self._pieces = pieces
 
-    async def stream(self) -> AsyncIterator[bytes]:
-        """Yields the answers; each piece is made on another thread."""
+    async def stream(self, then: Callable[[], None]) -> AsyncIterator[bytes]:
+        """Yields the answers, each piece made on another thread; calls ``then`` after the last."""
         while (piece := await asyncio.to_thread(next, self._pieces, None)) is not None:
             yield piece
+        then()
 
 
-def reader_of(snapshot: Snapshot, query: dict[str, str]) -> RowReader:
-    """What reads rows; a row's model is a preset, never a path.
+class Readers:
+    """What reads rows of one snapshot, one table at a time; what was read before is known."""
 
-    Raises:
-        UnknownDeviceError: the device of rows that name none is not known.
-        Problem: a flag is neither true nor false.
-    """
-    device = query.get("device")
-    default = None if device is None else find_device(device)
-    selector = snapshot.claimed if _flag(query, "as_claimed") else snapshot.selector
-    return RowReader(selector, default, closed_world=_flag(query, "closed_world"))
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._idle: list[tuple[Query, RowReader]] = []
+
+    def take(self, query: Query) -> RowReader:
+        """What reads rows as the parameters want it; a row's model is a preset, never a path.
+
+        Raises:
+            UnknownDeviceError: the device of rows that name none is not known.
+            Problem: a flag is neither true nor false.
+        """
+        for place, (said, reader) in enumerate(self._idle):
+            if said == query:
+                del self._idle[place]
+                return reader
+        device = query.get("device")
+        default = None if device is None else find_device(device)
+        claimed = _flag(query, "as_claimed")
+        selector = self._snapshot.claimed if claimed else self._snapshot.selector
+        return RowReader(selector, default, closed_world=_flag(query, "closed_world"))
+
+    def give_back(self, query: Query, reader: RowReader) -> None:
+        """Keeps what has read a table for the next one like it; the oldest makes room."""
+        self._idle.append((query, reader))
+        del self._idle[:-_MOST_IDLE]
 
 
-def _flag(query: dict[str, str], name: str) -> bool:
+def _flag(query: Query, name: str) -> bool:
     value = query.get(name, "false")
     if value not in ("true", "false"):
         raise Problem(422, "PARAMETER", f'{name} "{value[:60]}" is not true or false')
@@ -78,8 +103,7 @@ def read_batch(call: Call, data: bytes, reader: RowReader, limits: Limits) -> Ba
     if call.media == ARROW:
         return _read_arrow(data, reader, limits)
     if call.media in (JSON, ""):
-        rows = read_body(data, list[dict[str, Any]], limits.depth)
-        _check_rows(len(rows), limits)
+        rows = _read_array(data, limits)
         return Batch(len(rows), JSON, _array(rows, reader))
     if data.count(b"\n") > 2 * limits.batch_rows:  # before as many objects are made
         _check_rows(data.count(b"\n"), limits)
@@ -88,29 +112,52 @@ def read_batch(call: Call, data: bytes, reader: RowReader, limits: Limits) -> Ba
     return Batch(len(lines), call.media, _lines(lines, reader, limits))
 
 
+def _read_array(data: bytes, limits: Limits) -> list[bytes]:
+    """The rows of an array; those of one shape are read strictly once.
+
+    Raises:
+        Problem: it is no array of objects, or has too many.
+    """
+    try:
+        rows = [bytes(row) for row in msgspec.json.decode(data, type=list[msgspec.Raw])]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        read_body(data, list[dict[str, Any]], limits.depth)  # says what is wrong
+        raise
+    _check_rows(len(rows), limits)
+    seen: set[bytes] = set()
+    for row in rows:
+        shape = shape_of(row)
+        if shape not in seen:
+            read_body(row, dict[str, Any], limits.depth - 1)
+            if len(seen) < _MOST_SHAPES:
+                seen.add(shape)
+    return rows
+
+
 def _check_rows(count: int, limits: Limits) -> None:
     if count > limits.batch_rows:
         raise Problem(413, "TOO_MANY_ROWS", f"the table has more than {limits.batch_rows:,} rows")
 
 
-def _array(rows: Sequence[dict[str, Any]], reader: RowReader) -> Iterator[bytes]:
-    written, before = Written(), "["
+def _array(rows: Sequence[bytes], reader: RowReader) -> Iterator[bytes]:
+    lines, before = Lines(reader), "["
     for start in range(0, len(rows), _ROWS_AT_ONCE):
-        pairs = (answered(reader, row) for row in rows[start : start + _ROWS_AT_ONCE])
-        yield (before + ",\n".join(written.line(*pair) for pair in pairs)).encode("ascii")
+        some = rows[start : start + _ROWS_AT_ONCE]
+        texts = [lines.answer(row, start)[0] for row in some]
+        yield (before + ",\n".join(texts)).encode("ascii")
         before = ",\n"
     yield b"]\n" if rows else b"[]\n"
 
 
-def _lines(lines: list[tuple[int, bytes]], reader: RowReader, limits: Limits) -> Iterator[bytes]:
-    written = Written()
-    for start in range(0, len(lines), _ROWS_AT_ONCE):
-        rows = (_row(line, n, limits) for n, line in lines[start : start + _ROWS_AT_ONCE])
-        pairs = (answered(reader, row) for row in rows)
-        yield "".join(f"{written.line(*pair)}\n" for pair in pairs).encode("ascii")
+def _lines(rows: list[tuple[int, bytes]], reader: RowReader, limits: Limits) -> Iterator[bytes]:
+    lines = Lines(reader, partial(_row, limits))
+    for start in range(0, len(rows), _ROWS_AT_ONCE):
+        some = rows[start : start + _ROWS_AT_ONCE]
+        texts = [lines.answer(line, number)[0] for number, line in some]
+        yield ("\n".join(texts) + "\n").encode("ascii")
 
 
-def _row(line: bytes, number: int, limits: Limits) -> dict[str, Any] | BadLine:
+def _row(limits: Limits, line: bytes, number: int) -> dict[str, Any] | BadLine:
     if is_deeper(line, limits.depth):
         return BadLine(number, f"line {number} is nested more than {limits.depth} deep")
     return read_line(line, number)

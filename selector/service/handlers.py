@@ -20,7 +20,7 @@ from selector.report.verified import backend_json
 from selector.resources import packaged
 from selector.service import slow
 from selector.service.access import EXPLORER
-from selector.service.batches import FORMS, read_batch, reader_of
+from selector.service.batches import FORMS, Readers, read_batch
 from selector.service.bodies import Asks, Sides, read_body
 from selector.service.calls import JSON, Answer, Call
 from selector.service.openapi import description
@@ -79,11 +79,13 @@ async def _batch(service: Service, call: Call) -> Answer:
     _expect(call, *FORMS)
     query = call.query("manifest", "device", "as_claimed", "closed_world")
     snapshot = service.take(call, query.get("manifest"))
-    reader = reader_of(snapshot, query)
+    readers: Readers = snapshot.worked_out.setdefault("readers", Readers(snapshot))
+    reader = readers.take(query)
     data = await call.body(service.limits.batch_bytes)
     batch = await asyncio.to_thread(read_batch, call, data, reader, service.limits)
     service.metrics.rows.inc(batch.rows)
-    return Answer(batch.stream(), media=batch.media)
+    stream = batch.stream(lambda: readers.give_back(query, reader))
+    return Answer(stream, media=batch.media)
 
 
 async def _lint(service: Service, call: Call) -> Answer:

@@ -158,12 +158,26 @@ class Asked:
         lengths = (first.query_len or known, first.seq_len or known)
         if form.unknown and not self._again:
             self._again = True  # to find places costs an answer, which one length does not repay
-        elif (choice := self.places(form)) is not None:
-            cell = self.cell(form, choice.place(*lengths), *lengths, reasons)
+            return self._once((form, lengths), requests)
+        return self.of_lengths(form, *lengths, reasons)
+
+    def of_lengths(self, form: Form, query_len: int, seq_len: int, reasons: bool = True) -> Columns:
+        """The columns for requests of one form that are alike, of a layer that can be bound.
+
+        Args:
+            form: what they say but for their lengths; as many as rules see together.
+            query_len: in tokens; some number where it is unknown.
+            seq_len: the same; not less than ``query_len``.
+            reasons: whether the columns must say why.
+        """
+        choice = self.places(form)
+        if choice is not None:
+            cell = self.cell(form, choice.place(query_len, seq_len), query_len, seq_len, reasons)
             places = self.places_in(cell, form)
             if places is not None:
-                return self.path_in(cell, form, places.place(*lengths), *lengths)
-        return self._once((form, lengths), requests)
+                place = places.place(query_len, seq_len)
+                return self.path_in(cell, form, place, query_len, seq_len)
+        return self._once((form, (query_len, seq_len)), form.requests(query_len, seq_len))
 
     def _mixed(self, requests: Sequence[Request]) -> Columns:
         """The columns of different requests; those that lie in the same places are asked once."""

@@ -127,3 +127,33 @@ def test_a_row_names_a_preset_and_never_a_path(served: Served, tmp_path: Path) -
     first, second = map(json.loads, answer.text.splitlines())
     assert "no preset is called" in first["error"]
     assert second["error"] is None
+
+
+def test_a_table_like_one_before_gets_the_same_answers(served: Served) -> None:
+    """What read the first one reads the next; the snapshot that replaces it starts anew."""
+    first = served.client.post("/v1/resolve:batch", content=as_lines(ROWS), headers=LINES)
+    again = served.client.post("/v1/resolve:batch", content=as_lines(ROWS), headers=LINES)
+    claimed = served.client.post("/v1/resolve:batch?as_claimed=true", json=ROWS)
+    assert again.content == first.content
+    assert len(served.service.live.current(None).worked_out["readers"]._idle) == 2
+    assert claimed.status_code == 200
+    served.file.write_text(served.file.read_text().replace('version: "1"', 'version: "2"'))
+    served.service.live["engine"].reload()
+    after = served.client.post("/v1/resolve:batch", content=as_lines(ROWS), headers=LINES)
+    assert (after.content, after.headers["attnsel-generation"]) == (first.content, "2")
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ('[{"arch": "9.0"}, 5]', "BODY"),
+        ('[{"arch": "9.0", "arch": "9.0"}]', "BODY"),
+        ('[{"a": {"b": {"c": {}}}}]', "TOO_DEEP"),
+        ('[{"arch": "9.0"}, {"arch": 9.x}]', "NOT_JSON"),
+        ('[{"arch": "9.0"}', "NOT_JSON"),
+        ('{"arch": "9.0"}', "BODY"),
+    ],
+)
+def test_an_array_is_refused_as_a_whole(serve: Serve, text: str, code: str) -> None:
+    answer = serve(depth=4).client.post("/v1/resolve:batch", content=text)
+    assert answer.json()["code"] == code
