@@ -6,7 +6,7 @@ FLASHINFER ?= flashinfer-python==0.7.4
 BIN := .venv/bin
 
 RECORDED ?= $(firstword $(wildcard ../shared/oracle) tests/parity)
-.PHONY: drift-engines pairs demo test check coverage fuzz bench format models parity schemas rules readme build clean
+.PHONY: drift-engines pairs demo test check coverage fuzz bench load format models parity schemas rules readme build clean
 
 demo: .venv/installed
 	$(BIN)/attnsel resolve --gpu "RTX PRO 6000" --model glm-5.2-fp8 --set tp=8,pp=2 --query-len 3300
@@ -32,6 +32,9 @@ fuzz: .venv/installed-test  ## 10,000 random commands, 10,000 logs, 20,000 manif
 
 bench: .venv/installed-test  ## how long decisions, tables, lint, preflight and explain --log take
 	$(BIN)/python -m benchmarks
+
+load: .venv/installed-test  ## the service under load, beside a bare echo; needs wrk (apt-get install wrk) and a quiet machine
+	$(BIN)/python -m benchmarks.service
 
 format: .venv/installed-test
 	$(BIN)/ruff format .
