@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
+import shutil
 import socket
+import ssl
+import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from threading import Event, Thread
 
 import pytest
@@ -32,9 +37,11 @@ def service(
     with socket.create_server(("127.0.0.1", 0), backlog=64) as listening:
         thread = Thread(target=server.run, args=([listening],))
         thread.start()
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-        server.should_exit = True
-        thread.join()
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()
 
 
 class Scripted:
@@ -132,3 +139,26 @@ def between(*urls: str) -> Iterator[str]:
 
     with scripted(*map(hand_to, urls)) as server:
         yield server.url
+
+
+@contextmanager
+def tls(folder: Path, answer: object) -> Iterator[Scripted]:
+    """A server that speaks TLS, by a certificate in ``cert.pem`` for 127.0.0.1 alone."""
+    if shutil.which("openssl") is None:
+        pytest.skip("makes a certificate with openssl")
+    key, cert = folder / "key.pem", folder / "cert.pem"
+    words = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
+    named = ["-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1"]
+    made = [*words.split(), *named, "-keyout", key, "-out", cert]
+    subprocess.run(made, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, key)
+
+    def speak(connection: socket.socket) -> None:
+        with context.wrap_socket(connection, server_side=True) as wrapped:
+            read_request(wrapped)
+            wrapped.sendall(said("200 OK", "attnsel-digest: 1", body=json.dumps(answer).encode()))
+
+    with scripted(speak) as server:
+        server.url = server.url.replace("http:", "https:")
+        yield server

@@ -29,6 +29,7 @@ def server() -> Iterator[str]:
 
 @pytest.fixture(autouse=True)
 def _at_the_top(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
     monkeypatch.chdir(Path(__file__).parents[3])  # files are called the same by both sides
 
 
@@ -123,6 +124,18 @@ def test_another_of_its_manifests(run: Run, server: str) -> None:
     here = run("resolve", *QUESTION, "--manifest", SMALL)
     assert run("resolve", *QUESTION, "--manifest", "small", "--server", server) == here
     assert "small.yaml" in here.out
+
+
+def test_facts_of_this_machine_that_its_manifest_does_not_declare(run: Run, tmp_path: Path) -> None:
+    """A server refuses what reads like a fact and is none; this is no slip of the pen."""
+    file = tmp_path / "own.yaml"
+    fact = "facts:\n  pythons: {type: version, description: Reads like one that is probed.}\n"
+    file.write_text(SMALL.read_text().replace("facts:\n", fact))
+    asked = ["resolve", *QUESTION, "--facts", "probe"]
+    here = run(*asked, "--manifest", file)
+    assert here.code == 0
+    with listening.service([str(file)]) as url:
+        assert run(*asked, "--server", url) == here
 
 
 def test_a_server_with_a_token(run: Run, tmp_path: Path) -> None:
