@@ -84,7 +84,7 @@ function facts(resolution) {
       one.evidence.map((link) => [/^https?:/.test(link)
         ? make("a", { href: link, rel: "noreferrer" }, link) : link, " "]),
       one.revisit_when ? `Revisit when ${one.revisit_when} ` : "", place(one.position)])],
-    ["Note", resolution.notes.map((note) => [note])],
+    ["Note", [...resolution.notes, ...(resolution.model?.notes ?? [])].map((note) => [note])],
   ].filter(([, said]) => said.length);
   return make("dl", {}, rows.map(([name, said]) =>
     [make("dt", {}, name), said.map((one) => make("dd", {}, one))]).flat());

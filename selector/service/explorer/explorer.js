@@ -294,7 +294,7 @@ function ask(event) {
 /** Asks what the URL says; a view whose form says nothing yet waits for it. */
 function answerSaid() {
   const said = new URLSearchParams(location.hash.slice(1));
-  const needed = { matrix: [], ask: ["device", "log"], map: ["device"], diff: ["new"] }[view];
+  const needed = { matrix: [], ask: ["device", "log"], map: ["device"], diff: ["new", "new_document"] }[view];
   if (needed.length === 0 || needed.some((name) => said.has(name))) answer();
 }
 

@@ -79,6 +79,41 @@ def test_the_page_keeps_its_policy() -> None:
     assert not re.search(r"https?://|@import|url\(", SCRIPT + (FOLDER / "explorer.css").read_text())
 
 
+def luminance(colour: str) -> float:
+    """How bright a colour is, as WCAG 2 reckons it."""
+    digits = colour[1:] if len(colour) == 7 else "".join(2 * digit for digit in colour[1:])
+    parts = [int(digits[at : at + 2], 16) / 255 for at in (0, 2, 4)]
+    red, green, blue = (
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: str, other: str) -> float:
+    """How far two colours are apart: 1 … 21."""
+    dark, bright = sorted((luminance(one), luminance(other)))
+    return (bright + 0.05) / (dark + 0.05)
+
+
+def test_text_can_be_read_in_light_and_in_dark() -> None:
+    style = (FOLDER / "explorer.css").read_text("utf-8")
+    light, dark = (
+        dict(re.findall(r"--(\w+): (#\w+);", block))
+        for block in re.findall(r":root \{(.+?)\n *\}", style, re.S)
+    )
+    assert light.keys() == dark.keys()
+    for colours in (light, dark):
+        plain = ("paper", "panel", "near", "no")
+        cells = [name for name in colours if re.fullmatch(r"c\d|yes|some", name)]
+        assert len(cells) == 12
+        pairs = [("ink", ground) for ground in (*plain, *cells)]
+        pairs += [("faint", ground) for ground in plain]
+        pairs += [(text, ground) for text in ("link", "bad") for ground in ("paper", "panel")]
+        pairs += [("link", "near"), ("paper", "link")]
+        weak = {pair: contrast(*(colours[name] for name in pair)) for pair in pairs}
+        assert {pair: much for pair, much in weak.items() if much < 4.5} == {}
+
+
 def test_data_becomes_text_and_never_markup() -> None:
     ways = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|\beval\b|Function\("
     assert not re.search(ways, SCRIPT)
