@@ -76,5 +76,5 @@ def make_batch(asked: Question, lengths: Sequence[tuple[int, int]], path: str) -
         features=frozenset(name for name in FEATURES if known(name) is True),
         mla=mla,
         path=path,
-        topk=size("index_topk", 1) if sparse else None,
+        topk=size("index_topk", 0) if sparse else None,  # without one there is no such batch
     )

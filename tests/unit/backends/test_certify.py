@@ -435,6 +435,8 @@ def test_mla_is_asked_on_its_latent_and_sparse_with_its_top_k() -> None:
     tops = {c.value: c.accepts for c in cases if c.field == "index_topk"}
     assert (tops["1"], tops["2"], tops["2048"]) == (False, True, True)
     assert "0" not in tops
+    every = SPARSE.replace("index_topk: {min: 2}", "index_topk: {min: 1}")
+    assert "absent" not in {c.value for c in cuda_cases(every) if c.field == "index_topk"}
 
 
 def test_a_dense_path_is_asked_on_expanded_heads() -> None:

@@ -159,6 +159,7 @@ def test_relative_error_is_that_of_the_worst_token() -> None:
     out[1] *= 1.25
     assert relative_error(out, expected) == pytest.approx(0.25)
     assert relative_error(expected.float(), expected) == 0
+    assert relative_error(expected.to(torch.float8_e4m3fn), expected) == 0
 
 
 def test_relative_error_of_what_is_no_answer_is_infinite() -> None:
