@@ -12,8 +12,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any
 
 import pytest
+
+from selector import Layer, RemoteSelector, Resolution, ServerError
+
+LAYER = Layer.of(head_size=128, dtype="bfloat16", kv_cache_dtype="auto", attn_type="decoder")
+NOBODY = "http://127.0.0.1:1"
+"""Where no server is."""
 
 Answer = bytes | Callable[[socket.socket], None]
 
@@ -162,3 +169,18 @@ def tls(folder: Path, answer: object) -> Iterator[Scripted]:
     with scripted(speak) as server:
         server.url = server.url.replace("http:", "https:")
         yield server
+
+
+def ask(url: str, **said: Any) -> Resolution:
+    """One answer of a server."""
+    with RemoteSelector(url, **said) as remote:
+        return remote.bind("9.0", LAYER).resolve(7, 9)
+
+
+def failure(url: str, **said: Any) -> ServerError:
+    """Why there is none; always one line that begins with the URL."""
+    with pytest.raises(ServerError) as raised:
+        ask(url, **said)
+    assert "\n" not in str(raised.value)
+    assert str(raised.value).startswith(f"{url.rstrip('/')}: ")
+    return raised.value
