@@ -26,8 +26,15 @@ ANSWER_MS = 8_000
 """No answer takes as long, even on a machine that does much else."""
 
 _CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
-_FLAGS = """--no-sandbox --disable-gpu --disable-quic --no-first-run
-    --disable-background-networking --disable-component-update --disable-sync""".split()
+_FLAGS = [
+    "--no-sandbox",  # which root cannot have
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 
 sync_api.expect.set_options(timeout=ANSWER_MS)
 
@@ -66,6 +73,11 @@ class Browsed:
         wide, inner = self.page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
         self.page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=True)
         assert wide <= inner, f"{name} is {wide} wide where {inner} are seen"
+        if inner < 640:  # a row is a card; pictures alone scroll, in a box of their own
+            tables = self.page.locator(".wide:not(.high)")
+            assert not any(
+                tables.evaluate_all("(a) => a.map((b) => b.scrollWidth - b.clientWidth)")
+            )
 
     def _console(self, message: Any) -> None:
         if message.type in ("error", "warning"):

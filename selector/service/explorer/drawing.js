@@ -262,6 +262,18 @@ function changes(title, all, whole, head, row) {
   ];
 }
 
+/** Models that change alike, together. */
+function models(found) {
+  const alike = new Map();
+  for (const one of found) {
+    const key = [pair(one.before), pair(one.after), names(one.archs)];
+    if (!alike.has(`${key}`)) alike.set(`${key}`, [...key, []]);
+    alike.get(`${key}`)[3].push(`${one.model} (${one.layers})`);
+  }
+  return table("Known models", ["Before", "After", "On", "Models (layers)"],
+    [...alike.values()].map(([before, after, on, which]) => [before, after, on, names(which)]));
+}
+
 export function compared(said) {
   const summary = said.same_meaning ? "Both mean the same."
     : said.changed || said.paths.changes.length
@@ -269,15 +281,12 @@ export function compared(said) {
         + ` (${share(said.changed, said.questions)}); the path of prefill changes`
         + ` in ${said.paths.changes.length || "no"} ways.`
       : "No question is answered otherwise.";
-  const models = said.models.map((one) => [one.model, one.layers, names(one.archs),
-    pair(one.before), pair(one.after)]);
   const entries = Object.entries(said.backends).filter(([, found]) => found.length)
     .map(([what, found]) => make("p", {}, `Backends ${what}: ${names(found.map(word))}.`));
   return [
     make("h2", {}, "What changes, and for whom"),
     make("p", { class: "choice said" }, summary), ...entries,
-    said.same_meaning ? null : models.length
-      ? table("Known models", ["Model", "Layers", "On", "Before", "After"], models)
+    said.same_meaning ? null : said.models.length ? models(said.models)
       : make("p", {}, "No known model on a known device gets another backend."),
     changes("Backends that change", said.changes, said.questions, ["Before", "After"],
       (one) => [pair(one.before), pair(one.after)]),

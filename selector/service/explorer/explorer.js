@@ -32,8 +32,11 @@ async function call(path, body, signal = running.signal) {
   const answer = await fetch(path, how).catch((error) => {
     throw error instanceof TypeError ? new Error("the service is not reached") : error;
   });
-  if (answer.status === 401) askForToken();
   const said = await answer.json().catch(() => ({}));
+  if (answer.status === 401) {
+    askForToken();
+    said.detail = "a token is needed: say it above";
+  }
   if (!answer.ok) throw new Refusal(answer.status, said);
   const name = answer.headers.get("attnsel-manifest");
   if (name !== null && signal !== null) {
