@@ -1,29 +1,17 @@
-"""The explorer in a real browser: the system's Chromium, asked through Playwright."""
+"""The system's Chromium, and what it asks; test modules skip where Playwright is missing."""
 
 from __future__ import annotations
 
 import re
 import shutil
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-sync_api = pytest.importorskip(
-    "playwright.sync_api", reason="needs playwright: pip install playwright"
-)
-pytest.importorskip("uvicorn")
-
-from tests.unit.cli.test_serve import SMALL, Server  # noqa: E402
-
-SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
-WIDE = {"width": 1280, "height": 900}
-NARROW = {"width": 360, "height": 740}
-ANSWER_MS = 8_000
-"""No answer takes as long, even on a machine that does much else."""
+if TYPE_CHECKING:
+    from tests.browser.page import Browse, Browsed
 
 _CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
 _FLAGS = [
@@ -36,91 +24,25 @@ _FLAGS = [
     "--disable-sync",
 ]
 
-sync_api.expect.set_options(timeout=ANSWER_MS)
 
-
-class Browsed:
-    """A page, and everything that went wrong on it."""
-
-    def __init__(self, page: Any, url: str) -> None:
-        self.page = page
-        self.url = url
-        self.troubles: list[str] = []
-        page.set_default_timeout(ANSWER_MS)
-        page.on("console", self._console)
-        page.on("pageerror", lambda error: self.troubles.append(f"page: {error}"))
-        page.on("requestfailed", self._failed)
-        page.on("response", self._answered)
-
-    def open(self, fragment: str = "") -> Browsed:
-        """Loads a link of the explorer; lists are filled when this returns."""
-        self.page.goto("about:blank")  # a link that differs after # only would not be loaded
-        self.page.goto(f"{self.url}/#{fragment}")
-        self.page.locator("#health", has_text=re.compile(".")).wait_for()
-        return self
-
-    def answered(self) -> Browsed:
-        """Waits for the answer."""
-        sync_api.expect(self.page.locator("#message")).to_contain_text("Answered")
-        return self
-
-    def look(self) -> None:
-        """Lets the seconds pass after which the page looks at the service again."""
-        self.page.clock.run_for(5_000)
-
-    def shoot(self, name: str) -> None:
-        """Keeps a picture of the whole page, in which nothing is cut off at the side."""
-        wide, inner = self.page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
-        self.page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=True)
-        assert wide <= inner, f"{name} is {wide} wide where {inner} are seen"
-        if inner < 640:  # a row is a card; pictures alone scroll, in a box of their own
-            tables = self.page.locator(".wide:not(.high)")
-            assert not any(
-                tables.evaluate_all("(a) => a.map((b) => b.scrollWidth - b.clientWidth)")
-            )
-
-    def _console(self, message: Any) -> None:
-        if message.type in ("error", "warning"):
-            self.troubles.append(f"console: {message.text}")
-
-    def _failed(self, request: Any) -> None:
-        if request.failure != "net::ERR_ABORTED":  # the page gives up what is no longer wanted
-            self.troubles.append(f"request: {request.url} {request.failure}")
-
-    def _answered(self, answer: Any) -> None:
-        if answer.status >= 400:
-            self.troubles.append(f"answer: {answer.url} {answer.status}")
-
-
-Browse = Callable[..., Browsed]
-
-
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
+    """A browser; of a module, for Playwright's event loop would be in the way of others' loops."""
     if _CHROMIUM is None:
         pytest.skip("needs a browser: apt-get install chromium")
-    with sync_api.sync_playwright() as playwright:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
         found = playwright.chromium.launch(executable_path=_CHROMIUM, args=_FLAGS)
         yield found
         found.close()
 
 
-@contextmanager
-def served(*options: str) -> Iterator[Server]:
-    """A service that runs; its log says what becomes of its manifests, and no requests."""
-    server = Server("--no-log-requests", *options)
-    try:
-        yield server
-    finally:
-        server.process.send_signal(signal.SIGKILL)
-        server.process.wait()
-        assert server.process.stderr is not None
-        server.process.stderr.close()
-
-
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Where a small, the default and a large manifest are served."""
+    from tests.browser.page import SMALL, served
+
     file = tmp_path_factory.mktemp("served") / "small.yaml"
     file.write_bytes(SMALL.read_bytes())
     names = ["capabilities.yaml", str(file), "vllm-0.33.0"]
@@ -131,6 +53,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture
 def browse(browser: Any, request: pytest.FixtureRequest) -> Iterator[Browse]:
     """Opens pages; in the end nothing may have gone wrong on them but what a test expects."""
+    from tests.browser.page import WIDE, Browsed
+
     with ExitStack() as stack:
         pages: list[tuple[Browsed, str | None]] = []
 

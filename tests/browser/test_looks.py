@@ -8,13 +8,9 @@ from urllib.parse import quote
 
 import pytest
 
-sync_api = pytest.importorskip("playwright.sync_api")
+from tests.browser.page import NARROW, SMALL, WIDE, Browse, Browsed, expect
+from tests.browser.test_questions import LOGS
 
-from tests.browser.conftest import NARROW, WIDE, Browse, Browsed  # noqa: E402
-from tests.browser.test_questions import LOGS  # noqa: E402
-from tests.unit.cli.test_serve import SMALL  # noqa: E402
-
-expect = sync_api.expect
 NEWER = SMALL.read_text("utf-8").replace("[9.x, 10.x, 12.x]", "[9.x, 10.x]")
 VIEWS = {
     "matrix": "view=matrix&manifest=vllm-0.33.0",

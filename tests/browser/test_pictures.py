@@ -7,15 +7,8 @@ import re
 import urllib.request
 from typing import Any
 
-import pytest
-
-sync_api = pytest.importorskip("playwright.sync_api")
-
-from tests.browser.conftest import Browse  # noqa: E402
-from tests.browser.test_questions import post  # noqa: E402
-from tests.unit.cli.test_serve import SMALL  # noqa: E402
-
-expect = sync_api.expect
+from tests.browser.page import SMALL, Browse, expect
+from tests.browser.test_questions import post
 
 
 def test_the_matrix_says_what_the_api_says(browse: Browse, service: str) -> None:

@@ -10,11 +10,8 @@ from typing import Any
 
 import pytest
 
-sync_api = pytest.importorskip("playwright.sync_api")
+from tests.browser.page import Browse, Browsed, expect
 
-from tests.browser.conftest import Browse, Browsed  # noqa: E402
-
-expect = sync_api.expect
 EXAMPLE = "GLM-5.2, sparse MLA, 3,300 tokens on RTX PRO 6000"
 SM120 = "flashinfer_sparse_mla_sm120"
 LOGS = Path(__file__).parents[1] / "unit" / "serving" / "logs"

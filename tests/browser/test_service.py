@@ -7,12 +7,8 @@ from pathlib import Path
 
 import pytest
 
-sync_api = pytest.importorskip("playwright.sync_api")
+from tests.browser.page import NARROW, SMALL, Browse, expect, served
 
-from tests.browser.conftest import NARROW, Browse, served  # noqa: E402
-from tests.unit.cli.test_serve import SMALL  # noqa: E402
-
-expect = sync_api.expect
 TOKEN = "correct-horse-battery-staple"
 MARKUP = "<img src=x onerror=document.title='owned'>"
 LONG = "w" * 400
