@@ -104,6 +104,8 @@ def test_nothing_fits_and_the_nearest_change_is_said(browse: Browse) -> None:
     expect(near).to_contain_text("kv_cache_dtype fp8 → auto")
     expect(near).to_contain_text("makes TRITON_ATTN the choice")
     expect(near).to_contain_text("As it is, it runs on 8.9, 9.0")
+    expect(page.locator(".answer")).to_have_count(2)
+    page.get_by_text("candidates, and why not the others").first.click()
     expect(row(browsed, "TRITON_ATTN").first).to_contain_text("1 change away")
 
 
@@ -202,6 +204,30 @@ def test_a_pasted_error_is_explained_and_silences_what_it_says_itself(browse: Br
     page.get_by_label("Error text, or the whole log").fill("")
     expect(model).to_be_enabled()
     expect(page.get_by_label("New tokens")).to_have_value("7")
+
+
+@pytest.mark.parametrize("device", ["", "A100"])
+def test_each_known_error_text_is_drawn(browse: Browse, service: str, device: str) -> None:
+    browsed = browse().open("view=ask&manifest=vllm-0.33.0")
+    page = browsed.page
+    page.get_by_text("An engine's error text").click()
+    page.get_by_label("Device").fill(device)
+    texts = [file.read_text("utf-8") for file in sorted(LOGS.glob("*.log"))]
+    for text in (*texts, "\n".join(texts)):
+        said = post(
+            service,
+            "/v1/explain",
+            {"manifest": "vllm-0.33.0", "log": text, **({"device": device} if device else {})},
+        )
+        page.get_by_label("Error text, or the whole log").fill(text)
+        page.get_by_role("button", name="Answer", exact=True).click()
+        browsed.answered()
+        errors = said.get("diagnoses", [said])
+        headings = page.get_by_role("heading", name="The error in line")
+        expect(headings).to_contain_text([f"line {one['error']['line']}:" for one in errors])
+        refused = {one["backend"] for error in errors for one in error["candidates"]}
+        shown = page.get_by_role("table", name="Who was refused").get_by_role("rowheader")
+        assert {*shown.all_inner_texts()} == refused
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,7 @@ def test_a_token_is_asked_for_and_never_part_of_the_link(browse: Browse, tmp_pat
         expect(field).to_be_hidden()
         expect(page.locator(".choice").first).to_contain_text("flashinfer_sparse_mla_sm120")
         expect(page.get_by_role("combobox", name="Model")).to_have_value("glm-5.2-fp8")
+        assert "horse" not in page.url
         page.get_by_role("button", name="Matrix").click()
         browsed.answered()
         assert "horse" not in page.url

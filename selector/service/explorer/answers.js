@@ -160,18 +160,21 @@ function candidates(resolution, prospects = []) {
     ["Backend", "Outcome", "How far", "Reasons", "Stated at"], rows);
 }
 
-export function explained(one) {
+/** One group of layers; of several, the answers stand together and what is long is folded. */
+export function explained(one, at, all) {
   const { resolution } = one;
   const { model, layer, device, request } = resolution;
   const whole = model ? model.name ?? model.model_type : "One layer";
   const fields = Object.entries(layer).map(([field, is]) => `${field}=${is}`);
   return [
-    make("h2", {}, `${whole} · ${called(device)} · ${asked(request)}`),
+    at === 0 ? make("h2", {}, `${whole} · ${called(device)} · ${asked(request)}`) : null,
     model ? make("h3", {}, `${model.count} ${model.group} layers`) : null,
     make("div", { class: "answer" }, PHASES.filter((phase) => resolution[phase])
       .map((phase) => chosen(resolution, phase)), facts(resolution)),
     nearest(one),
-    candidates(resolution, one.prospects),
+    make("details", all.length > 1 ? {} : { open: "" },
+      make("summary", {}, `All ${resolution.candidates.length} candidates, and why not the others`),
+      candidates(resolution, one.prospects)),
     make("details", {}, make("summary", {}, "The layer as it was read"),
       make("code", {}, fields.join(", "))),
   ].filter(Boolean);
