@@ -116,6 +116,7 @@ def test_hostile_text_stays_text(
     for said in ("Only the top-k MQA path exists on 12.x.", "Sparse MLA has one kernel"):
         assert said in text
         text = text.replace(said, f"{MARKUP} {LONG}")
+    text = text.replace("https://example.org/pull/51395", "javascript:document.title='owned'")
     file.write_text(text.replace('version: "1"', f'version: "{MARKUP}{LONG[:60]}"'))
     fields = "mla%3Dtrue%0Asparse%3Dtrue%0Akv_cache_dtype%3Dfp8_ds_mla"
     with served("--manifest", str(file)) as server:
@@ -127,6 +128,8 @@ def test_hostile_text_stays_text(
         browsed.shoot(f"hostile-matrix-light-{name}")
         browsed.open(f"view=ask&device=12.0&query_len=300&fields={fields}").answered()
         expect(page.locator(".answer")).to_contain_text(f"{MARKUP} {LONG}")
+        expect(page.locator(".answer")).to_contain_text("javascript:document")
+        assert page.locator("#result a[href^=javascript]").count() == 0
         browsed.shoot(f"hostile-answer-light-{name}")
         browsed.open(f"view=ask&device={MARKUP}{LONG}")
         page.get_by_role("button", name="Answer", exact=True).click()
