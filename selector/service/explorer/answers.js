@@ -160,6 +160,10 @@ function candidates(resolution, prospects = []) {
     ["Backend", "Outcome", "How far", "Reasons", "Stated at"], rows);
 }
 
+const folded = (resolution, prospects, isOpen) => make("details", isOpen ? { open: "" } : {},
+  make("summary", {}, `All ${resolution.candidates.length} candidates, and why not the others`),
+  candidates(resolution, prospects));
+
 /** One group of layers; of several, the answers stand together and what is long is folded. */
 export function explained(one, at, all) {
   const { resolution } = one;
@@ -172,9 +176,7 @@ export function explained(one, at, all) {
     make("div", { class: "answer" }, PHASES.filter((phase) => resolution[phase])
       .map((phase) => chosen(resolution, phase)), facts(resolution)),
     nearest(one),
-    make("details", all.length > 1 ? {} : { open: "" },
-      make("summary", {}, `All ${resolution.candidates.length} candidates, and why not the others`),
-      candidates(resolution, one.prospects)),
+    folded(resolution, one.prospects, all.length === 1),
     make("details", {}, make("summary", {}, "The layer as it was read"),
       make("code", {}, fields.join(", "))),
   ].filter(Boolean);
@@ -220,6 +222,6 @@ export function diagnosed(said) {
     remedies(said),
     table("Who was refused, and why",
       ["Backend", "The log says", "Outcome by the manifest", "The manifest says"], rows),
-    resolution ? candidates(resolution) : null,
+    resolution ? folded(resolution, [], false) : null,
   ].filter(Boolean);
 }
