@@ -83,6 +83,7 @@ def serve(
         import uvicorn
 
         from selector.service.app import Service
+        from selector.service.connections import connections
     except ImportError as error:
         raise UsageError(
             f"serve needs {error.name}, which is not installed; run: pip install 'attnsel[serve]'"
@@ -97,6 +98,9 @@ def serve(
         service.tell(one)
     config = uvicorn.Config(
         service,
+        http=connections(deadline),
+        ws="none",
+        proxy_headers=False,
         log_config=None,
         access_log=False,
         server_header=False,

@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route, Router
 
 from selector.errors import AttnselError
+from selector.fields import one_line
 from selector.live import LiveManifest, LiveManifests, Snapshot, Watcher
 from selector.process import BugError
 from selector.service import handlers
@@ -180,7 +181,7 @@ class Service:
             return _problem_answer(problem_of(error))
         except HTTPException as error:
             code = "NO_SUCH_PATH" if error.status_code == 404 else "NO_SUCH_METHOD"
-            path = scope["path"][:100]
+            path = one_line(scope["path"])
             detail = f"{scope['method'][:20]} {path} is not answered; /openapi.json lists what is"
             return _problem_answer(Problem(error.status_code, code, detail, (), error.headers))
         except GoneError:

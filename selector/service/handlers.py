@@ -131,9 +131,9 @@ async def _manifest(service: Service, call: Call) -> Answer:
     tag = f'W/"{snapshot.digest}"'  # weak: it says what is meant, not how it is written
     names = ",".join(quote(name, errors="surrogateescape") for name, _ in snapshot.sources)
     headers = {"etag": tag, "attnsel-sources": names}
+    text = _source(snapshot, query.get("source", "0"))
     if call.header(b"if-none-match") in (tag, tag[2:], "*"):
         return Answer(b"", media=_YAML[0], status=304, headers=headers)
-    text = _source(snapshot, query.get("source", "0"))
     return Answer(text, media=_YAML[0], headers=headers)
 
 

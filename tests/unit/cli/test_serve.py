@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import os
@@ -12,9 +13,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
+from cli.serve import _server
 
 pytest.importorskip("uvicorn")
 pytest.importorskip("starlette")
@@ -81,6 +85,27 @@ def test_it_answers_sees_a_change_reloads_and_drains(server: Server, file: Path)
     os.kill(server.process.pid, signal.SIGTERM)
     assert server.until("draining")["signal"] == "SIGTERM"
     assert server.process.wait(30) == 0
+
+
+def test_a_hangup_never_ends_it_however_early() -> None:
+    handled: list[object] = []
+
+    class Fake:
+        started = False
+
+        def __init__(self, _: object) -> None:
+            pass
+
+        async def startup(self, sockets: object) -> None:
+            handled.append(signal.getsignal(signal.SIGHUP))
+
+    service: Any = SimpleNamespace(reload_soon=lambda *_: None)
+    kept = signal.getsignal(signal.SIGHUP)
+    try:
+        asyncio.run(_server(SimpleNamespace(Server=Fake), None, service).startup())
+    finally:
+        signal.signal(signal.SIGHUP, kept)
+    assert handled == [service.reload_soon]
 
 
 def test_it_listens_on_loopback_alone(server: Server) -> None:

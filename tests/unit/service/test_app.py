@@ -154,7 +154,8 @@ def test_the_files_of_a_manifest(tmp_path: Path) -> None:
             names = answer.headers["attnsel-sources"].split(",")
             assert unquote(names[number]) == str(file)
         for number in ("2", "-1", "", "x", "²", "9" * 5000):
-            problem(client.get("/v1/manifest", params={"source": number}), 422, "PARAMETER")
+            asked = {"params": {"source": number}, "headers": {"if-none-match": "*"}}
+            problem(client.get("/v1/manifest", **asked), 422, "PARAMETER")
 
 
 # -- what is refused -----------------------------------------------------------------------------
@@ -201,6 +202,7 @@ def test_bodies_that_are_refused(served: Served, body: bytes, status: int, code:
 
 def test_paths_and_methods_that_nobody_answers(served: Served) -> None:
     problem(served.client.get("/v2"), 404, "NO_SUCH_PATH")
+    problem(served.client.get("/v2%0a%00%1b"), 404, "NO_SUCH_PATH")
     problem(served.client.get("/v1/backends/"), 404, "NO_SUCH_PATH")
     problem(served.client.get("/v1/backends/none"), 404, "UNKNOWN_BACKEND")
     answer = served.client.delete("/v1/resolve")

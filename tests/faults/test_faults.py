@@ -1,0 +1,25 @@
+"""A small part of ``make faults``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("uvicorn")
+pytest.importorskip("pyarrow")
+
+from tests.faults import kills, reloads
+
+
+def test_files_that_change_in_every_way_under_load(tmp_path: Path) -> None:
+    figures = reloads.run(60, 1, tmp_path, connections=2)
+    assert figures.answers.total() > 100
+
+
+def test_servers_that_are_killed_and_start_again(tmp_path: Path) -> None:
+    kills.run(4, 1, tmp_path)
+
+
+def test_a_server_that_ends_answers_what_is_under_way(tmp_path: Path) -> None:
+    kills.drain(tmp_path)
