@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from selector.live import LiveManifests
+from selector.live import LiveManifests, Snapshot
 from selector.plan.memo import remember
 from selector.service.answers import Asked
 from selector.service.bodies import Lengths, Question, read_body
@@ -40,6 +40,7 @@ class Quick:
     def __init__(self, live: LiveManifests) -> None:
         self._live = live
         self._known: dict[tuple[bytes, bytes], Asked] = {}
+        self._snapshots: dict[str, Snapshot] = {}
         self._text = 0
 
     def answer(self, call: Call, data: bytes) -> bytes:
@@ -62,8 +63,15 @@ class Quick:
         asked = Asked(call.snapshot, body, self._spend)
         text = asked.text(body.request.request())
         if cut is not None and len(data) <= _LONGEST_KNOWN and _is_whole(data, cut[1]):
-            remember(self._known, cut[0], asked, _MOST_KNOWN)
+            self._keep(cut[0], asked)
         return text
+
+    def _keep(self, key: tuple[bytes, bytes], asked: Asked) -> None:
+        """Keeps what was asked; all of it belongs to one snapshot of each manifest."""
+        if self._snapshots.get(asked.snapshot.name) is not asked.snapshot:
+            self._forget()
+            self._snapshots[asked.snapshot.name] = asked.snapshot
+        remember(self._known, key, asked, _MOST_KNOWN)
 
     def _spend(self, size: int) -> None:
         self._text += size
@@ -72,6 +80,7 @@ class Quick:
 
     def _forget(self) -> None:
         self._known.clear()
+        self._snapshots.clear()
         self._text = 0
 
 

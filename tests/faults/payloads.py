@@ -90,7 +90,7 @@ def _bomb(dice: random.Random) -> Body:
             '{"device": "' + "9" * 1_000_000 + '"}',
             '{"device": "9.0", "model": {"model_type": "' + "x" * 90_000 + '"}}',
             '{"device": "9.0", "layer": {' + ",".join(f'"k{n}": {n}' for n in range(20_000)) + "}}",
-            '{"device": "9.0", "model": {"num_hidden_layers": 1000000000000, "model_type": "qwen3"}}',
+            '{"device": "9.0", "model": {"num_hidden_layers": 100000000000, "model_type": "a"}}',
             '{"device": "9.0", "facts": {"torch": "' + "1." * 20_000 + '1"}}',
             '{"device": "9.0", "facts": {"torch": "' + "9" * 10_000 + '"}}',
             '{"device": "9.0", "layer": {"head_size": 1e19}}',
@@ -98,7 +98,7 @@ def _bomb(dice: random.Random) -> Body:
             '{"device": {"platform": "cuda", "capability": "' + "9" * 5000 + '.0"}}',
             '{"device": "9.0", "request": {"query_len": ' + str(2**63) + "}}",
             '{"device": "9.0", "request": {"query_len": ' + str(2**80) + "}}",
-            '{"device": "9.0", "request": {"query_len": 5, "speculative_tokens": -9223372036854775808}}',
+            '{"device": "9.0", "request": {"query_len": 5, "speculative_tokens": -' + str(2**63) + "}}",
         )
     )  # fmt: skip
     return Body("bomb", text.encode("utf-8", "surrogatepass"), may_be_good=True)

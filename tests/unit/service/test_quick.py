@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import random
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -166,3 +168,23 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         quick.answer(call(), encoded(BODIES[0] | {"layer": {"head_size": size}}, query_len=size))
         assert len(quick._known) <= 5
         assert quick._text <= 200_000
+
+
+def test_a_snapshot_that_was_replaced_is_gone_though_other_things_are_asked(tmp_path: Path) -> None:
+    """Every generation is asked something else: nothing of an old one is found by its key again."""
+    file = tmp_path / "engine.yaml"
+    file.write_bytes(SMALL.read_bytes())
+    live = LiveManifests.load([str(file), "capabilities.yaml"])
+    quick, snapshots = Quick(live), []
+    for number in range(8):
+        for manifest in ("engine", "capabilities"):
+            layer = {**BODIES[0]["layer"], "num_heads": number + 1}
+            body = {"manifest": manifest, "device": "9.0", "layer": layer}
+            for query_len in (1, 7, 9):
+                quick.answer(call(), encoded(body, query_len=query_len))
+        snapshots.append(weakref.ref(live.current("engine")))
+        file.write_bytes(SMALL.read_bytes().replace(b'version: "1"', b'version: "2.%d"' % number))
+        live["engine"].reload()
+    gc.collect()
+    assert live["engine"].current.generation == 9
+    assert [found() for found in snapshots[:-1]] == [None] * 7
