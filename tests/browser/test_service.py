@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -83,6 +84,34 @@ def test_a_token_is_asked_for_and_never_part_of_the_link(browse: Browse, tmp_pat
         assert "horse" not in page.url
         assert "horse" not in page.content()
         assert page.evaluate("localStorage.length + sessionStorage.length") == 0
+
+
+def test_a_late_refusal_of_an_older_token_asks_for_none(browse: Browse, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(TOKEN + "\n")
+    with served("--token-file", str(file)) as server:
+        browsed = browse(f"http://127.0.0.1:{server.port}", fails="401")
+        page = browsed.open("view=diff").page
+        late: list[Any] = []  # the first question is held until the right token is given
+
+        def hold(route: Any) -> None:
+            route.continue_() if late else late.append(route)
+
+        page.route("**/v1/models", hold)
+        field = page.get_by_label("Token", exact=True)
+        field.fill("wrong-horse-battery-staple")
+        field.press("Enter")
+        expect(field).to_be_hidden()
+        page.get_by_role("button", name="Matrix").click()
+        expect(field).to_be_visible()
+        field.fill(TOKEN)
+        field.press("Enter")
+        browsed.answered()
+        with page.expect_response("**/v1/models"):
+            late[0].continue_()
+        page.get_by_role("button", name="Question").click()
+        page.get_by_role("combobox", name="Model").select_option("glm-5.2-fp8")
+        expect(field).to_be_hidden()
 
 
 def test_a_service_that_stops_is_said_and_comes_back_alone(browse: Browse, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ const shown = () => (token ? { authorization: `Bearer ${token}` } : {});
 
 async function call(path, body, signal = running.signal) {
   const headers = shown();
+  const used = token;
   const how = { headers, signal };
   if (body !== undefined) {
     headers["content-type"] = "application/json";
@@ -34,7 +35,7 @@ async function call(path, body, signal = running.signal) {
   });
   const said = await answer.json().catch(() => ({}));
   if (answer.status === 401) {
-    askForToken();
+    if (used === token) askForToken(); // one that came late speaks of an older token
     said.detail = "a token is needed: say it above";
   }
   if (!answer.ok) throw new Refusal(answer.status, said);
@@ -341,8 +342,10 @@ async function look() {
 }
 
 async function learn() {
+  const used = token;
   const models = await call("/v1/models", undefined, null).catch(() => null);
   const ready = await look();
+  if (used !== token) return;
   const served = ready.manifests.map((one) => one.name);
   for (const id of ["manifest", "old", "new"]) fill(id, served);
   fill("models", models?.presets ?? []);
