@@ -6,7 +6,7 @@ FLASHINFER ?= flashinfer-python==0.7.4
 BIN := .venv/bin
 
 RECORDED ?= $(firstword $(wildcard ../shared/oracle) tests/parity)
-.PHONY: drift-engines pairs demo test check coverage fuzz bench load format models parity schemas rules readme build clean
+.PHONY: drift-engines pairs demo test check coverage fuzz faults bench load format models parity schemas rules readme build clean
 
 demo: .venv/installed
 	$(BIN)/attnsel resolve --gpu "RTX PRO 6000" --model glm-5.2-fp8 --set tp=8,pp=2 --query-len 3300
@@ -29,6 +29,9 @@ coverage: .venv/installed-test  ## domains, the definition and its paths must be
 
 fuzz: .venv/installed-test  ## 10,000 random commands, 10,000 logs, 20,000 manifests: an answer or one line; SEED=2 gives others
 	PYTHONPATH=. $(BIN)/python -m tests.fuzz --seed $(or $(SEED),1)
+
+faults: .venv/installed-test  ## the service under 1,000 reloads, kills, 10,000 malformed requests; SEED=2 gives others, MINUTES=10 watches memory
+	PYTHONPATH=. $(BIN)/python -m tests.faults --seed $(or $(SEED),1) --minutes $(or $(MINUTES),0)
 
 bench: .venv/installed-test  ## how long decisions, tables, lint, preflight and explain --log take
 	$(BIN)/python -m benchmarks

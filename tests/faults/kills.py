@@ -191,8 +191,8 @@ def run(count: int, seed: int, folder: Path) -> Figures:
 # -- draining ------------------------------------------------------------------------------------
 
 
-def drain(folder: Path) -> None:
-    """Ends a server while it is asked, reads a body and works on an answer.
+def drain(folder: Path) -> str:
+    """Ends a server while it reads a body and works on an answer; gives words for that.
 
     Raises:
         AssertionError: what was under way had no answer, or it did not end well.
@@ -224,6 +224,7 @@ def drain(folder: Path) -> None:
         assert not server.oddities, "".join(server.oddities)
     finally:
         server.kill()
+    return "a server that was told to end answered what was under way"
 
 
 def _send_half(slow: socket.socket) -> None:

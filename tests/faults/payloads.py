@@ -98,7 +98,7 @@ def _bomb(dice: random.Random) -> Body:
             '{"device": {"platform": "cuda", "capability": "' + "9" * 5000 + '.0"}}',
             '{"device": "9.0", "request": {"query_len": ' + str(2**63) + "}}",
             '{"device": "9.0", "request": {"query_len": ' + str(2**80) + "}}",
-            '{"device": "9.0", "request": {"query_len": 5, "speculative_tokens": -' + str(2**63) + "}}",
+            '{"device": "9.0", "request": {"speculative_tokens": -' + str(2**63) + "}}",
         )
     )  # fmt: skip
     return Body("bomb", text.encode("utf-8", "surrogatepass"), may_be_good=True)

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("uvicorn")
 pytest.importorskip("pyarrow")
 
-from tests.faults import kills, reloads
+from tests.faults import kills, malformed, memory, reloads, slow
 
 
 def test_files_that_change_in_every_way_under_load(tmp_path: Path) -> None:
@@ -18,7 +18,26 @@ def test_files_that_change_in_every_way_under_load(tmp_path: Path) -> None:
 
 
 def test_servers_that_are_killed_and_start_again(tmp_path: Path) -> None:
-    kills.run(4, 1, tmp_path)
+    kills.run(3, 1, tmp_path)
+
+
+def test_malformed_bytes(tmp_path: Path) -> None:
+    malformed.run_raw(300, 1, tmp_path)
+
+
+def test_requests_made_from_the_description(tmp_path: Path) -> None:
+    pytest.importorskip("schemathesis")
+    from tests.faults import described
+
+    described.run(300, 1, tmp_path)
+
+
+def test_slow_clients(tmp_path: Path) -> None:
+    slow.run(14, 1, tmp_path)
+
+
+def test_memory_does_not_grow(tmp_path: Path) -> None:
+    memory.run(tmp_path, 1, answers=1000)
 
 
 def test_a_server_that_ends_answers_what_is_under_way(tmp_path: Path) -> None:
