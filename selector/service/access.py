@@ -5,7 +5,8 @@ from __future__ import annotations
 import hmac
 from typing import Any
 
-from selector.service.calls import Answer, Call
+from selector.live import Snapshot
+from selector.service.calls import Answer
 from selector.service.problems import Problem
 
 __all__ = ["EXPLORER", "Access", "headers_of"]
@@ -66,22 +67,17 @@ class Access:
         )
 
 
-def headers_of(answer: Answer, call: Call) -> list[tuple[bytes, bytes]]:
-    """The headers of an answer: its own, those of its snapshot, and those that all have."""
-    headers = [
+def headers_of(answer: Answer, id: str, snapshot: Snapshot) -> list[tuple[bytes, bytes]]:
+    """The headers of an answer: its own, those of a snapshot, and those that all have."""
+    return [
         (b"content-type", answer.media.encode()),
-        (b"x-request-id", call.id.encode()),
+        (b"x-request-id", id.encode()),
+        (b"attnsel-manifest", snapshot.name.encode("ascii", "backslashreplace")),
+        (b"attnsel-digest", snapshot.digest.encode()),
+        (b"attnsel-generation", b"%d" % snapshot.generation),
         *_ALWAYS,
         *(
             (name.lower().encode(), value.encode("latin-1"))
             for name, value in answer.headers.items()
         ),
     ]
-    snapshot = call.snapshot
-    if snapshot is not None:
-        headers += (
-            (b"attnsel-manifest", snapshot.name.encode("ascii", "backslashreplace")),
-            (b"attnsel-digest", snapshot.digest.encode()),
-            (b"attnsel-generation", b"%d" % snapshot.generation),
-        )
-    return headers

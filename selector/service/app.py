@@ -202,7 +202,7 @@ class Service:
 
     async def _send(self, call: Call, answer: Answer, send: Any) -> bool:
         """Sends an answer; whether all of it could be sent."""
-        headers = headers_of(answer, call)
+        headers = headers_of(answer, call.id, call.snapshot or self.live.first.current)
         body = answer.body
         if isinstance(body, bytes):
             headers.append((b"content-length", b"%d" % len(body)))

@@ -180,11 +180,11 @@ class Sides(msgspec.Struct, forbid_unknown_fields=True):
     limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 3
 
     @property
-    def names(self) -> set[str]:
-        """The manifests that are to be served."""
+    def names(self) -> list[str]:
+        """The manifests that are to be served, the old one first."""
         sides = (self.old, self.new)
         said = (one if isinstance(one, str) else one.name for one in sides)
-        return {name for name in said if isinstance(name, str)}
+        return [name for name in said if isinstance(name, str)]
 
 
 def read_body(data: bytes, kind: type[T], depth: int) -> T:

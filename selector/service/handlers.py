@@ -101,7 +101,7 @@ async def _diff(service: Service, call: Call) -> Answer:
     data = await call.body(service.limits.body_bytes)
     depth = service.limits.depth
     names = read_body(data, Sides, depth).names
-    served = {name: slow.Source.of(service.live.current(name)) for name in names}
+    served = {name: slow.Source.of(service.take(call, name)) for name in names}
     return Answer(await service.work(slow.compare, data, depth, served))
 
 

@@ -400,3 +400,31 @@ def test_requests_are_counted_by_route(served: Served) -> None:
     assert 'attnsel_requests_total{route="/v1/backends/{name}",status="200"} 2.0' in metrics
     assert 'attnsel_requests_total{route="none",status="404"} 1.0' in metrics
     assert "nowhere" not in metrics
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "sent", "manifest"),
+    [
+        ("GET", "/healthz", {}, "engine"),
+        ("GET", "/", {}, "engine"),
+        ("GET", "/nowhere", {}, "engine"),
+        ("POST", "/v1/lint", {"content": "attnsel: 1\n"}, "engine"),
+        ("POST", "/v1/resolve", {"content": "{"}, "engine"),
+        ("GET", "/v1/matrix?manifest=vllm-0.33.0", {}, "vllm-0.33.0"),
+        ("GET", "/v1/matrix?manifest=none", {}, "engine"),
+        ("POST", "/v1/diff", {"json": {"old": "engine", "new": "capabilities"}}, "capabilities"),
+        (
+            "POST",
+            "/v1/diff",
+            {"json": {"old": "capabilities", "new": {"document": "attnsel: 1\n"}}},
+            "capabilities",
+        ),
+    ],
+)
+def test_every_answer_names_a_manifest(
+    served: Served, method: str, path: str, sent: dict[str, Any], manifest: str
+) -> None:
+    answer = served.client.request(method, path, **sent)
+    now = served.service.live[manifest].current
+    names = ("attnsel-manifest", "attnsel-digest", "attnsel-generation")
+    assert [answer.headers[name] for name in names] == [manifest, now.digest, "1"]
