@@ -25,7 +25,7 @@ from tests.faults.server import COMMAND, PATIENCE_S, Client, Server, wait_until_
 
 __all__ = ["Figures", "drain", "run"]
 
-_AFTER = ("as it is", "good", "half", "schema", "binary", "vanished", "folder")
+_AFTER = ("half", "vanished", "as it is", "good", "schema", "binary", "folder")
 _DAMAGE = ("none", "none", "none", "cut", "flipped", "emptied", "unfinished", "no folder")
 
 
@@ -89,18 +89,15 @@ class _Life:
             told = [line["digest"] for line in server.lines if line["event"] == "manifest served"]
         return {*digests[digests.index(told[-1]) :]}  # a later one may be kept and not yet told
 
-    def change_file(self) -> str:
-        """What becomes of the file before the server starts again; words of it."""
-        after = self.dice.choice(_AFTER)
+    def change_file(self, after: str) -> None:
+        """Has the file become something before the server starts again."""
         if after == "good":
             self.writer.write_good(self.kept)
         elif after != "as it is":
             self.writer.write_broken(self.kept, after)
-        return after
 
-    def damage_cache(self) -> str:
-        """What becomes of what is kept; words of it."""
-        damage = self.dice.choice(_DAMAGE)
+    def damage_cache(self, damage: str) -> None:
+        """Has what is kept become something."""
         files = sorted(self.cache.iterdir())
         for file in files if damage in ("cut", "flipped", "emptied") else ():
             file.write_bytes(_damaged(file.read_bytes(), damage, self.dice))
@@ -111,7 +108,6 @@ class _Life:
                 file.unlink()
             self.cache.rmdir()
             self.cache.write_bytes(b"a file where a folder should be")
-        return damage
 
     def start_again(self, after: str, damage: str, last: set[str]) -> None:
         """What is served is the file's, or the last good one; or no server starts."""
@@ -182,9 +178,13 @@ def run(count: int, seed: int, folder: Path) -> Figures:
     """
     folder.mkdir(parents=True, exist_ok=True)
     life, began = _Life(folder, seed), time.monotonic()
-    for _ in range(count):
+    for number in range(count):
+        after = _AFTER[number % len(_AFTER)]
+        damage = "none" if number < len(_AFTER) else life.dice.choice(_DAMAGE)
         last = life.live_and_be_killed()
-        life.start_again(life.change_file(), life.damage_cache(), last)
+        life.change_file(after)
+        life.damage_cache(damage)
+        life.start_again(after, damage, last)
     return Figures(count, life.answers, life.after, life.helpers, time.monotonic() - began)
 
 

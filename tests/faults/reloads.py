@@ -121,7 +121,7 @@ def run(count: int, seed: int, folder: Path, *, connections: int = 6) -> Figures
                 one = kept[turn % 2] if last else dice.choice(kept)
                 is_broken = not last and dice.random() < 1 / 3
                 broken += is_broken
-                change(server, writer, one, client, dice, broken=is_broken)
+                change(server, writer, one, client, load, dice, broken=is_broken)
                 assert not load.wrong, load.wrong[0]
         took_s = time.monotonic() - began
         helpers = server.helpers()
@@ -135,7 +135,14 @@ def run(count: int, seed: int, folder: Path, *, connections: int = 6) -> Figures
 
 
 def change(
-    server: Server, writer: Writer, one: Kept, client: Client, dice: random.Random, *, broken: bool
+    server: Server,
+    writer: Writer,
+    one: Kept,
+    client: Client,
+    load: Load,
+    dice: random.Random,
+    *,
+    broken: bool,
 ) -> None:
     """One change, until the server says what became of it."""
     before = len(server.lines)
@@ -159,6 +166,7 @@ def change(
             lambda line: _is_of(line, "manifest served", one) and line["digest"] == served, before
         )
     assert line["generation"] == writer.goods[one.name], "each good file is one generation"
+    load.expect(one.name, line["generation"])
     _check_state(client, one, served, detail)
 
 
