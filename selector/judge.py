@@ -28,7 +28,9 @@ from selector.values import (
     Verdict,
 )
 
-__all__ = ["Heard", "Judged", "Rule", "Said", "judge", "judge_all", "said_of", "unmet", "weigh"]
+__all__ = [
+    "Heard", "Judged", "Rule", "Said", "forget", "judge", "judge_all", "said_of", "unmet", "weigh",
+]  # fmt: skip
 
 T = TypeVar("T")
 
@@ -236,6 +238,12 @@ def _remembered(
     said = zip(part.reads, values, strict=True)
     known = {name: value for name, value in said if value is not None}
     return part.weigh(Question(vocabulary, known))
+
+
+def forget() -> None:
+    """Drops what is remembered of manifests, so that one that nobody uses any more can go."""
+    for memory in (_parts, _remembered, _weigh_value):
+        memory.cache_clear()
 
 
 def weigh(rule: Rule, source: str, asked: Question) -> Heard:

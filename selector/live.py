@@ -25,6 +25,7 @@ from selector.binding import Selector
 from selector.document import read_bytes
 from selector.errors import ManifestError, UnknownManifestError
 from selector.fields import close_matches, one_line
+from selector.judge import forget
 from selector.loading import load_sources, loads, not_found
 from selector.manifest import Manifest
 from selector.process import BugError, Process
@@ -223,6 +224,7 @@ class LiveManifest:
         else:
             self._sources = sources
             self.current = snapshot
+            forget()
             self.trouble = self._bad = None
 
     def _fail_by(self, error: Exception) -> None:

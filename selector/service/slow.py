@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from selector.binding import Selector
 from selector.devices import find_device
+from selector.judge import forget
 from selector.live import Snapshot
 from selector.loading import load_sources, loads
 from selector.manifest import Manifest
@@ -38,6 +39,7 @@ class Source(NamedTuple):
 
 @lru_cache(8)
 def _snapshot(source: Source) -> Snapshot:
+    forget()
     selector = Selector(load_sources(source.sources))
     return Snapshot(source.name, source.generation, selector, source.sources, 0.0)
 
@@ -116,6 +118,7 @@ def compare(data: bytes, depth: int, served: dict[str, Source]) -> bytes:
         chosen = chosen_words(reference, (), one.as_claimed)
         return showing.Side(manifest, chosen, one.as_claimed)
 
+    forget()
     body = read_body(data, Sides, depth)
     old, new = side(body.old, "old.yaml"), side(body.new, "new.yaml")
     return _json(
