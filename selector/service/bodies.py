@@ -225,15 +225,21 @@ def _words(error: Exception) -> str:
 
 
 _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
-_BRACKETS = re.compile(rb"[\[{\]}]")
+_NO_BRACKETS = bytes({*range(256)} - {*b"[{]}"})
+_BEGINNING = 1 << 16
+"""Most bodies that are too deep are so from their beginning; the rest is not looked at then."""
 
 
 def is_deeper(data: bytes, most: int) -> bool:
     """Whether JSON is nested more than so deep; told before anything reads it."""
     if data.count(b"{") + data.count(b"[") <= most:
         return False
+    return _exceeds(data[:_BEGINNING], most) or (len(data) > _BEGINNING and _exceeds(data, most))
+
+
+def _exceeds(data: bytes, most: int) -> bool:
     depth = 0
-    for bracket in _BRACKETS.findall(_STRINGS.sub(b"", data)):
+    for bracket in _STRINGS.sub(b"", data).translate(None, _NO_BRACKETS):
         depth += 1 if bracket in b"[{" else -1
         if depth > most:
             return True

@@ -90,5 +90,5 @@ def run_raw(count: int, seed: int, folder: Path) -> Figures:
                     wrong.append(f"{case.kind}: {result}\n  {case.data[:600]!r}")
         most = memory_kib(server.process.pid, "VmHWM") // 1024
         assert not wrong, "\n".join([f"{len(wrong)} are wrong", *wrong[:10]])
-    assert most < _MOST_MIB
+    assert most < _MOST_MIB, f"{most} MiB"
     return Figures("pieces of bytes", results, most, time.monotonic() - began)

@@ -19,7 +19,7 @@ from selector.document import LIMITS
 from selector.errors import ManifestError
 from selector.loading import load_sources
 
-__all__ = ["BROKEN", "Kept", "Loaded", "broken", "good", "load", "put", "remove"]
+__all__ = ["BROKEN", "Kept", "Loaded", "broken", "good", "load", "missing", "put", "remove"]
 
 _SMALL = (Path(__file__).parents[1] / "unit" / "cli" / "small.yaml").read_bytes()
 _PAUSE_S = 0.02
@@ -170,8 +170,13 @@ def put(kept: Kept, data: bytes, dice: random.Random) -> str:
     return way.__name__
 
 
-def remove(kept: Kept, *, folder: bool) -> str:
-    """Takes the file away, perhaps for a folder of its name; gives the words for what is wrong."""
+def missing(kept: Kept, *, folder: bool) -> str:
+    """The words for a file that is not there, or is a folder."""
+    return f"{kept.path}: {'is a directory' if folder else 'no such file or directory'}"
+
+
+def remove(kept: Kept, *, folder: bool) -> None:
+    """Takes the file away, perhaps for a folder of its name."""
     path = kept.path
     if kept.is_mounted:
         _mount(path, None, folder=folder)
@@ -181,7 +186,6 @@ def remove(kept: Kept, *, folder: bool) -> str:
         path.unlink(missing_ok=True)
     if folder and not kept.is_mounted:
         path.mkdir()
-    return f"{path}: {'is a directory' if folder else 'no such file or directory'}"
 
 
 def _mount(path: Path, data: bytes | None, *, folder: bool = False) -> None:

@@ -81,19 +81,28 @@ class Writer:
         return digest
 
     def write_broken(self, one: Kept, kind: str = "") -> tuple[str, str]:
-        """Writes something else than before that is none; gives the code and the words for it."""
+        """Writes what is none, and wrong in another way than before; gives the code and words."""
         self._number += 1
+        code, detail = self._break(one, kind or self._dice.choice(manifests.BROKEN))
+        self._broken_as[one.name] = detail
+        return code, detail
+
+    def _break(self, one: Kept, kind: str) -> tuple[str, str]:
         before = self._broken_as.get(one.name)
-        kind = kind or self._dice.choice([kind for kind in manifests.BROKEN if kind != before])
-        self._broken_as[one.name] = kind
         if kind in ("vanished", "folder"):
-            self.ways[kind] += 1
-            return "UNREADABLE", manifests.remove(one, folder=kind == "folder")
-        data = manifests.broken(kind, self._number, self._dice)
-        found = manifests.load(one.path, data)
-        assert not found.digest, kind
-        self.ways[manifests.put(one, data, self._dice)] += 1
-        return found.code, found.detail
+            detail = manifests.missing(one, folder=kind == "folder")
+            if detail != before:
+                self.ways[kind] += 1
+                manifests.remove(one, folder=kind == "folder")
+                return "UNREADABLE", detail
+        else:
+            data = manifests.broken(kind, self._number, self._dice)
+            found = manifests.load(one.path, data)
+            assert not found.digest, kind
+            if found.detail != before:  # which the log would not say again
+                self.ways[manifests.put(one, data, self._dice)] += 1
+                return found.code, found.detail
+        return self._break(one, self._dice.choice(manifests.BROKEN))
 
 
 def run(count: int, seed: int, folder: Path, *, connections: int = 6) -> Figures:

@@ -253,6 +253,14 @@ def test_the_deepest_body(serve: Serve) -> None:
     problem(served.client.post("/v1/resolve", json=nested), 400, "TOO_DEEP")
     flat = {"device": "9.0", "model": {"[[[[[[": '\\"[[[[[[{{{{{'}}
     problem(served.client.post("/v1/resolve", json=flat), 422, "UNKNOWN_MODEL")
+    late: dict[str, Any] = {
+        "a" * 100_000: "[" * 100_000,
+        "device": "9.0",
+        "model": {"a": {"b": {"c": {}}}},
+    }
+    problem(served.client.post("/v1/resolve", json=late), 422, "BODY")
+    late["model"]["a"]["b"]["c"]["d"] = {}
+    problem(served.client.post("/v1/resolve", json=late), 400, "TOO_DEEP")
     many = b"[" * 1_000_000
     problem(served.client.post("/v1/resolve", content=many, headers=JSON), 400, "TOO_DEEP")
 
