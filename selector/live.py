@@ -41,6 +41,12 @@ _YOUNG_NS = 100_000_000
 _UNFINISHED_NS = 1_000_000_000
 """A file without an end of line at its end changed less long ago: the rest may be on its way."""
 
+_AGAIN_S = 1.0
+"""Until files are read again that could not be, for a reason that is none of theirs."""
+
+_LAST_LOOK_S = 5.0
+"""So long may a look take that is under way when nobody needs it any more."""
+
 _MOST_WAITS = 20
 """So many looks in a row may see a file change before it is read all the same."""
 
@@ -154,6 +160,7 @@ class LiveManifest:
         self._seen = self._read_state = _state_of(self.files)
         self._waits = 0
         self._bad: _Sources | None = None
+        self._again_at: float | None = None
         self._key = key_of([(os.path.abspath(file), b"") for file in self.files])
         self._sources, self.current = self._first()
 
@@ -170,8 +177,11 @@ class LiveManifest:
         """
         seen = _state_of(self.files)
         now = self._clock()
-        if seen == self._read_state and not _is_young(seen, now, _YOUNG_NS):
-            return
+        if seen == self._read_state:
+            waits = self._again_at is not None and now < self._again_at
+            is_quiet = self._again_at is None and not _is_young(seen, now, _YOUNG_NS)
+            if waits or is_quiet:
+                return
         if seen != self._seen and self._waits < _MOST_WAITS:
             self._seen = seen
             self._waits += 1
@@ -184,6 +194,7 @@ class LiveManifest:
         """Reads the files now, and swaps the snapshot if they hold another good one."""
         with self._lock:
             self._waits = 0
+            self._again_at = None
             self._seen = self._read_state = _state_of(self.files)
             before = (self.current, self.trouble)
             try:
@@ -216,10 +227,14 @@ class LiveManifest:
             return
         if sources == self._bad:
             return
-        self._bad = sources
         try:
             snapshot = self._snapshot(sources, self.current.generation + 1)
-        except Exception as error:  # whatever it is, the last good one is served
+        except ManifestError as error:
+            self._bad = sources
+            self._fail_by(error)
+        except Exception as error:  # of what reads, not of the files: they are read again
+            self._bad = None
+            self._again_at = self._clock() + _AGAIN_S
             self._fail_by(error)
         else:
             self._sources = sources
@@ -283,7 +298,8 @@ def _ends_in_a_line(file: Path) -> bool:
 
 
 def _os_words(error: OSError) -> str:
-    return f"{error.filename}: {(error.strerror or str(error)).lower()}"
+    where = "" if error.filename is None else f"{error.filename}: "
+    return f"{where}{(error.strerror or str(error)).lower()}"
 
 
 class LiveManifests(Mapping[str, LiveManifest]):
@@ -367,10 +383,11 @@ class Loader:
     def __init__(self) -> None:
         self._process = Process()
         self._lock = threading.Lock()
+        self._stopped = False
 
     def start(self) -> None:
         """Has the process ready for a first manifest."""
-        with self._lock, contextlib.suppress(BugError, EOFError, OSError):  # it is tried again
+        with self._lock, contextlib.suppress(BugError, OSError):  # it is tried again
             self._process.ask(_warmed)
 
     def load(self, sources: _Sources) -> Manifest:
@@ -384,7 +401,9 @@ class Loader:
         with self._lock:
             try:
                 reply = self._process.ask(_loaded, sources)
-            except (EOFError, OSError):
+            except OSError:
+                if self._stopped:
+                    raise
                 self._process = Process()
                 reply = self._process.ask(_loaded, sources)
         if isinstance(reply, bytes):
@@ -392,7 +411,8 @@ class Loader:
         raise ManifestError(reply)
 
     def stop(self) -> None:
-        """Ends the process."""
+        """Ends the process, whatever it is at."""
+        self._stopped = True
         self._process.kill()
 
 
@@ -424,9 +444,9 @@ class Watcher:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends it; waits for a look that is under way."""
+        """Ends it; waits a while for a look that is under way."""
         self._stopped.set()
-        self._thread.join()
+        self._thread.join(_LAST_LOOK_S)
         self._loader.stop()
 
     def _run(self) -> None:

@@ -7,6 +7,7 @@ be killed when it takes too long: a thread could not be.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import traceback
@@ -42,14 +43,16 @@ class Process:
 
         Raises:
             BugError: the work raised something.
-            EOFError: the process ended.
             OSError: the process ended, or cannot be started.
         """
         if self._pipe is None:
             self._start()
         assert self._pipe is not None
         self._pipe.send((work, arguments))
-        done, reply = self._pipe.recv()
+        try:
+            done, reply = self._pipe.recv()
+        except EOFError:
+            raise _ended() from None
         if not done:
             raise BugError(reply)
         return reply
@@ -62,13 +65,17 @@ class Process:
         self._pipe = mine
         if self._ended:  # while it started
             self._process.kill()
-            raise EOFError
+            raise _ended()
 
     def kill(self) -> None:
         """Ends the process, or has it ended once it has started."""
         self._ended = True
         if self._process is not None and self._process.pid is not None:
             self._process.kill()
+
+
+def _ended() -> OSError:
+    return ConnectionResetError(errno.ECONNRESET, "the process that was asked ended")
 
 
 def _work(pipe: Connection) -> None:

@@ -60,7 +60,7 @@ class Workers:
             reply: bytes | tuple[Any, ...] = await loop.run_in_executor(
                 self._threads, worker.ask, _reply, *asked
             )
-        except (asyncio.CancelledError, EOFError, OSError) as error:  # too late, or it died
+        except (asyncio.CancelledError, OSError) as error:  # too late, or it died
             worker.kill()
             self._all.discard(worker)
             worker = Process()

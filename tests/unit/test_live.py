@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
@@ -254,6 +255,38 @@ def test_a_mistake_of_the_reader_is_trouble_too(live: LiveManifest, file: Path) 
     assert live.trouble is not None
     assert live.trouble.message == "RecursionError: deep"
     assert live.current.generation == 1
+
+
+def test_a_good_file_that_could_not_be_read_is_read_again(file: Path) -> None:
+    now = time.time() + 60
+    live = LiveManifest("engine", [file], clock=lambda: now)
+
+    def fail(_: object) -> Manifest:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    real, live.load = live.load, fail
+    file.write_bytes(OTHER)
+    see(live)
+    assert live.trouble is not None
+    assert live.trouble.message == "resource temporarily unavailable"
+    live.load = real
+    see(live)  # not at once
+    assert live.is_degraded
+    now += 2
+    live.look()
+    assert (live.is_degraded, version(live)) == (False, "2")
+
+
+def test_a_reload_reads_again_what_could_not_be_read(live: LiveManifest, file: Path) -> None:
+    def fail(_: object) -> Manifest:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    real, live.load = live.load, fail
+    file.write_bytes(OTHER)
+    live.reload()
+    live.load = real
+    live.reload()
+    assert version(live) == "2"
 
 
 def test_trouble_keeps_its_age_while_it_changes(live: LiveManifest, file: Path) -> None:
