@@ -18,7 +18,7 @@ from selector.values import Device, Facts, Layer, Phase, Policy, Request, Resolu
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Bound", "Selector", "check_types", "closed_facts"]
+__all__ = ["Bound", "Selector", "closed_facts", "given"]
 
 
 class Selector:
@@ -89,10 +89,7 @@ class Selector:
             ContradictionError: no such layer can exist.
             ValueRefusedError: a fact is no version, or no answer of a probe.
         """
-        where = find_device(device) if isinstance(device, str) else device
-        known = Facts() if facts is None else facts
-        said = Policy() if policy is None else policy
-        check_types(where, layer, known, said)
+        where, known, said = given(device, layer, facts, policy)
         check_facts(self.manifest, known)
         if closed_world:
             known = closed_facts(self.manifest, known)
@@ -110,15 +107,22 @@ _EXPECTED = (
 )
 
 
-def check_types(*given: object) -> None:
-    """Refuses a device, layer, facts or policy that is something else.
+def given(
+    device: Device | str, layer: Layer, facts: Facts | None, policy: Policy | None
+) -> tuple[Device, Facts, Policy]:
+    """What was given, with what silence means.
 
     Raises:
-        TypeError: one of them is.
+        TypeError: something is not of its type.
+        UnknownDeviceError: no such architecture or product.
     """
-    for value, (kind, name, wanted) in zip(given, _EXPECTED, strict=True):
+    where = find_device(device) if isinstance(device, str) else device
+    known = Facts() if facts is None else facts
+    said = Policy() if policy is None else policy
+    for value, (kind, name, wanted) in zip((where, layer, known, said), _EXPECTED, strict=True):
         if not isinstance(value, kind):
             raise TypeError(f"{name} is {_a(type(value).__name__)}; it takes {wanted}")
+    return where, known, said
 
 
 def _a(noun: str) -> str:

@@ -12,8 +12,7 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from selector import errors
-from selector.binding import Bound, Selector, check_types
-from selector.devices import find_device
+from selector.binding import Bound, Selector, given
 from selector.domains import Domain, Value
 from selector.errors import AttnselError, ValueRefusedError
 from selector.exchange import Reply, Server, ServerError
@@ -107,10 +106,7 @@ class RemoteSelector:
             UnknownDeviceError: no such architecture or product.
             ValueRefusedError: a field is a set of values that has no name.
         """
-        where = find_device(device) if isinstance(device, str) else device
-        known = Facts() if facts is None else facts
-        said = Policy() if policy is None else policy
-        check_types(where, layer, known, said)
+        where, known, said = given(device, layer, facts, policy)
         question = {
             "manifest": self._manifest,
             "device": where,
