@@ -22,7 +22,7 @@ from selector.live import LiveManifest, LiveManifests, Snapshot, Watcher
 from selector.process import BugError
 from selector.service import handlers
 from selector.service.access import Access, headers_of
-from selector.service.calls import Answer, Call, GoneError
+from selector.service.calls import Answer, Call, GoneError, Slots
 from selector.service.limits import Limits
 from selector.service.log import Log
 from selector.service.metrics import Metrics
@@ -57,6 +57,7 @@ class Service:
     Attributes:
         live: the manifests that answer.
         limits: what is refused beyond.
+        batches: how many are worked on together.
         quick: answers single questions.
         draining: whether it is about to end.
     """
@@ -85,6 +86,7 @@ class Service:
         self.access = access or Access(None)
         self.metrics = Metrics(live)
         self.quick = Quick(live)
+        self.batches = Slots(self.limits.at_once)
         self._workers = Workers(self.limits.at_once)
         self.draining = False
         self._watch_s = watch_s
@@ -162,7 +164,12 @@ class Service:
         id = given if _ID.fullmatch(given) else next(self._ids)
         call = Call(scope, receive, id, self.limits, self.access.admits(scope))
         answer = await self._answer(call, scope, receive, send)
-        sent = answer is not None and await self._send(call, answer, send)
+        sent = False
+        try:
+            sent = answer is not None and await self._send(call, answer, send)
+        finally:
+            if answer is not None and answer.end is not None:
+                answer.end(sent)
         status = answer.status if answer is not None and sent else 499
         self._account(call, status, time.perf_counter() - started)
 
@@ -214,6 +221,8 @@ class Service:
         try:
             async for piece in body:
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
+                if await call.is_gone():
+                    return False
         except Exception as error:  # too late for a problem: the connection is cut instead
             self._log_bug(call, error)
             raise

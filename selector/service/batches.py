@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -50,21 +50,19 @@ class Batch:
         self.media = media
         self._pieces = pieces
 
-    async def stream(self, then: Callable[[], None]) -> AsyncIterator[bytes]:
-        """Yields the answers, each piece made on another thread; calls ``then`` after the last."""
+    async def stream(self) -> AsyncIterator[bytes]:
+        """Yields the answers; each piece is made on another thread."""
         while (piece := await asyncio.to_thread(next, self._pieces, None)) is not None:
             yield piece
-        then()
 
 
 class Readers:
     """What reads rows of one snapshot, one table at a time; what was read before is known."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
+    def __init__(self) -> None:
         self._idle: list[tuple[Query, RowReader]] = []
 
-    def take(self, query: Query) -> RowReader:
+    def take(self, snapshot: Snapshot, query: Query) -> RowReader:
         """What reads rows as the parameters want it; a row's model is a preset, never a path.
 
         Raises:
@@ -77,8 +75,7 @@ class Readers:
                 return reader
         device = query.get("device")
         default = None if device is None else find_device(device)
-        claimed = _flag(query, "as_claimed")
-        selector = self._snapshot.claimed if claimed else self._snapshot.selector
+        selector = snapshot.claimed if _flag(query, "as_claimed") else snapshot.selector
         return RowReader(selector, default, closed_world=_flag(query, "closed_world"))
 
     def give_back(self, query: Query, reader: RowReader) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -30,9 +30,10 @@ class Answer:
         media: its type.
         status: of HTTP.
         headers: that go with it.
+        end: is called when it is over, with whether all of it was sent.
     """
 
-    __slots__ = ("body", "headers", "media", "status")
+    __slots__ = ("body", "end", "headers", "media", "status")
 
     def __init__(
         self,
@@ -41,8 +42,10 @@ class Answer:
         media: str = JSON,
         status: int = 200,
         headers: Mapping[str, str] | None = None,
+        end: Callable[[bool], None] | None = None,
     ) -> None:
         self.body = body
+        self.end = end
         self.media = media
         self.status = status
         self.headers = headers or {}
@@ -126,6 +129,17 @@ class Call:
         except TimeoutError:
             raise Problem(408, "SLOW", "the body did not come in time") from None
 
+    async def is_gone(self) -> bool:
+        """Whether the client went away; asked when its body is read."""
+        try:
+            async with asyncio.timeout(0):
+                await self._next()
+        except TimeoutError:
+            return False
+        except GoneError:
+            return True
+        return False
+
     async def _all(self, most: int) -> bytes:
         pieces: list[bytes] = []
         length = 0
@@ -146,3 +160,26 @@ class Call:
 
 def _too_long(most: int) -> Problem:
     return Problem(413, "TOO_LONG", f"the body is longer than {most:,} bytes")
+
+
+class Slots:
+    """So many at once; others wait."""
+
+    def __init__(self, count: int) -> None:
+        self._free = asyncio.Semaphore(count)
+
+    async def take(self, deadline_s: float) -> None:
+        """Takes one.
+
+        Raises:
+            Problem: none is free in time.
+        """
+        try:
+            async with asyncio.timeout(deadline_s):
+                await self._free.acquire()
+        except TimeoutError:
+            raise Problem(503, "DEADLINE", "others were asked before; ask again later") from None
+
+    def give_back(self) -> None:
+        """Gives it back."""
+        self._free.release()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from msgspec import UNSET
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ROUTES"]
 
+T = TypeVar("T")
+
 _YAML = ("application/yaml", "text/yaml", "application/x-yaml", "text/x-yaml", "text/plain")
 
 
@@ -38,9 +40,9 @@ def _json(value: object) -> bytes:
     return json_text(value).encode("utf-8")
 
 
-def _kept(snapshot: Snapshot, name: str, make: Callable[[], bytes]) -> bytes:
-    """What was made once from a snapshot."""
-    found: bytes | None = snapshot.worked_out.get(name)
+def _kept(snapshot: Snapshot, name: str, make: Callable[[], T]) -> T:
+    """What was made once from a snapshot, or for it."""
+    found: T | None = snapshot.worked_out.get(name)
     if found is None:
         found = snapshot.worked_out[name] = make()
     return found
@@ -79,13 +81,23 @@ async def _batch(service: Service, call: Call) -> Answer:
     _expect(call, *FORMS)
     query = call.query("manifest", "device", "as_claimed", "closed_world")
     snapshot = service.take(call, query.get("manifest"))
-    readers: Readers = snapshot.worked_out.setdefault("readers", Readers(snapshot))
-    reader = readers.take(query)
-    data = await call.body(service.limits.batch_bytes)
-    batch = await asyncio.to_thread(read_batch, call, data, reader, service.limits)
+    readers: Readers = _kept(snapshot, "readers", Readers)
+    reader = readers.take(snapshot, query)
+    await service.batches.take(service.limits.deadline_s)
+    try:
+        data = await call.body(service.limits.batch_bytes)
+        batch = await asyncio.to_thread(read_batch, call, data, reader, service.limits)
+    except BaseException:
+        service.batches.give_back()
+        raise
     service.metrics.rows.inc(batch.rows)
-    stream = batch.stream(lambda: readers.give_back(query, reader))
-    return Answer(stream, media=batch.media)
+
+    def end(sent: bool) -> None:
+        service.batches.give_back()
+        if sent:  # else a thread may still be at it
+            readers.give_back(query, reader)
+
+    return Answer(batch.stream(), media=batch.media, end=end)
 
 
 async def _lint(service: Service, call: Call) -> Answer:

@@ -15,8 +15,9 @@ class Limits(msgspec.Struct, frozen=True):
         batch_bytes: longest body of a batch.
         batch_rows: most rows of a batch.
         depth: deepest nesting of a JSON body.
-        deadline_s: longest time that a body may take to come, or an answer to be found.
-        at_once: so many slow questions (explain, lint, diff, batch) are worked on together.
+        deadline_s: longest time for a head or a body to come, for a slow question (explain, lint,
+            diff) to be answered, for a batch to begin, and for an answer to be taken.
+        at_once: so many slow questions are worked on together, and so many batches.
     """
 
     body_bytes: int = 4 << 20

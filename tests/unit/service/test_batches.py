@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cli.main import app
+from selector.tables.rows import RowReader
 from tests.unit.service.conftest import Serve, Served
 
 ROW = {"arch": "9.0", "head_size": 128, "dtype": "bfloat16", "kv_cache_dtype": "auto"}
@@ -129,18 +131,26 @@ def test_a_row_names_a_preset_and_never_a_path(served: Served, tmp_path: Path) -
     assert second["error"] is None
 
 
-def test_a_table_like_one_before_gets_the_same_answers(served: Served) -> None:
+def test_a_table_like_one_before_gets_the_same_answers(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What read the first one reads the next; the snapshot that replaces it starts anew."""
+    made: list[object] = []
+    begin = RowReader.__init__
+    monkeypatch.setattr(
+        RowReader, "__init__", lambda self, *a, **k: made.append(self) or begin(self, *a, **k)
+    )
     first = served.client.post("/v1/resolve:batch", content=as_lines(ROWS), headers=LINES)
     again = served.client.post("/v1/resolve:batch", content=as_lines(ROWS), headers=LINES)
     claimed = served.client.post("/v1/resolve:batch?as_claimed=true", json=ROWS)
     assert again.content == first.content
-    assert len(served.service.live.current(None).worked_out["readers"]._idle) == 2
+    assert len(made) == 2
     assert claimed.status_code == 200
     served.file.write_text(served.file.read_text().replace('version: "1"', 'version: "2"'))
     served.service.live["engine"].reload()
     after = served.client.post("/v1/resolve:batch", content=as_lines(ROWS), headers=LINES)
     assert (after.content, after.headers["attnsel-generation"]) == (first.content, "2")
+    assert len(made) == 3
 
 
 @pytest.mark.parametrize(
@@ -157,3 +167,64 @@ def test_a_table_like_one_before_gets_the_same_answers(served: Served) -> None:
 def test_an_array_is_refused_as_a_whole(serve: Serve, text: str, code: str) -> None:
     answer = serve(depth=4).client.post("/v1/resolve:batch", content=text)
     assert answer.json()["code"] == code
+
+
+class Asking:
+    """A client without a connection: says when it is gone, and lets pieces wait."""
+
+    def __init__(self, served: Served, body: bytes) -> None:
+        self.pieces: list[bytes] = []
+        self.status = 0
+        self.goes_on = asyncio.Event()
+        self.gone = asyncio.Event()
+        self._body: bytes | None = body
+        self._served = served
+
+    async def ask(self) -> None:
+        headers = [(b"content-type", b"application/jsonl")]
+        scope = {"type": "http", "method": "POST", "path": "/v1/resolve:batch"}
+        scope |= {"headers": headers, "query_string": b""}
+        await self._served.service(scope, self._receive, self._send)
+
+    async def _receive(self) -> dict[str, Any]:
+        if self._body is None:
+            await self.gone.wait()
+            return {"type": "http.disconnect"}
+        body, self._body = self._body, None
+        return {"type": "http.request", "body": body}
+
+    async def _send(self, message: dict[str, Any]) -> None:
+        self.status = message.get("status", self.status)
+        self.pieces.append(message.get("body", b""))
+        await self.goes_on.wait()
+
+
+def test_a_batch_for_nobody_is_given_up(served: Served) -> None:
+    async def leave() -> list[bytes]:
+        asking = Asking(served, as_lines([ROW] * 20_000).encode())
+        asking.goes_on.set()
+        asking.gone.set()
+        await asking.ask()
+        return asking.pieces
+
+    pieces = asyncio.run(leave())
+    assert len(pieces) == 2  # the head, and what was ready when it left
+    assert served.logged()[-1]["status"] == 499
+
+
+def test_no_more_batches_at_once_than_may_be(serve: Serve) -> None:
+    async def ask() -> tuple[int, int, int]:
+        served = serve(at_once=1, deadline_s=0.2)
+        first, second, third = (Asking(served, as_lines([ROW]).encode()) for _ in range(3))
+        one = asyncio.create_task(first.ask())
+        while not first.pieces:
+            await asyncio.sleep(0)
+        second.goes_on.set()
+        await second.ask()
+        first.goes_on.set()
+        await one
+        third.goes_on.set()
+        await third.ask()
+        return first.status, second.status, third.status
+
+    assert asyncio.run(ask()) == (200, 503, 200)
