@@ -31,7 +31,8 @@ def run(count: int, seed: int, folder: Path) -> Figures:
         AssertionError: one stays, or others were not answered meanwhile.
     """
     dice, kinds, began = random.Random(f"{seed} slow"), Counter[str](), time.monotonic()
-    with serving(folder, "--deadline", str(_DEADLINE_S)) as server, ExitStack() as stack:
+    options = ("--deadline", str(_DEADLINE_S), "--at-once", "64")
+    with serving(folder, *options) as server, ExitStack() as stack:
         before = _sockets(server)
         slow: list[tuple[str, socket.socket]] = []
         for number in range(count):
