@@ -104,6 +104,7 @@ class Pod:
         mount("-o", "remount,ro,bind", "/")
         self.map = ConfigMap(manifests)
         self.lines: list[str] = []
+        self._log = (stage / "log").open("w+")  # a pipe that nobody reads would fill
         self._process: subprocess.Popen[str] | None = None
 
     def _bind(self, folder: Path, at: str, how: str) -> None:
@@ -122,7 +123,7 @@ class Pod:
             group=said["group"],
             extra_groups=[said["group"]],
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
+            stderr=self._log,
             text=True,
         )
         self.until(lambda: self.probe("startupProbe") == 200)
@@ -145,8 +146,9 @@ class Pod:
 
     def state(self) -> dict[str, Any]:
         """What it says of its only manifest."""
-        found: dict[str, Any] = self.ask(self._said["probes"]["readinessProbe"])[1]["manifests"][0]
-        return {key: found[key] for key in ("name", "status", "generation")}
+        said = self.ask(self._said["probes"]["readinessProbe"])[1]
+        found = said.get("manifests", [{}])[0]
+        return {key: found.get(key) for key in ("name", "status", "generation")}
 
     def until(self, holds: Callable[[], bool]) -> None:
         """Waits for something.
@@ -159,8 +161,7 @@ class Pod:
         assert process is not None
         while not holds():
             if process.poll() is not None or time.monotonic() > ends:
-                process.kill()
-                raise SystemExit(f"not seen; the log: {process.communicate()[1]}")
+                raise SystemExit(f"not seen; the log: {self._read()}")
             time.sleep(0.02)
 
     def kill(self) -> None:
@@ -173,8 +174,13 @@ class Pod:
         process = self._process
         assert process is not None
         process.send_signal(number)
-        self.lines += process.communicate()[1].splitlines()
+        process.wait()
+        self.lines = self._read().splitlines()
         return process.returncode
+
+    def _read(self) -> str:
+        self._log.seek(0)
+        return self._log.read()
 
 
 def live(pod: Pod, said: dict[str, Any]) -> dict[str, Any]:
