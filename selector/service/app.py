@@ -236,7 +236,7 @@ class Service:
             return
         answered = call.snapshot
         self.log.write(
-            "info" if status < 500 else "error",
+            "info" if status < 500 else "error" if status == 500 else "warning",
             "request",
             request_id=call.id,
             method=call.scope["method"][:20],
