@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +13,11 @@ sync_api = pytest.importorskip(
     "playwright.sync_api", reason="needs playwright: pip install playwright"
 )
 
-from tests.unit.cli.test_serve import SMALL, Server  # noqa: E402
+from tests.server import Server  # noqa: E402
 
 __all__ = ["NARROW", "SMALL", "WIDE", "Browse", "Browsed", "expect", "served"]
 
+SMALL = Path(__file__).parents[1] / "unit" / "cli" / "small.yaml"
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 WIDE = {"width": 1280, "height": 900}
 NARROW = {"width": 360, "height": 740}
@@ -85,14 +84,6 @@ class Browsed:
 Browse = Callable[..., Browsed]
 
 
-@contextmanager
-def served(*options: str) -> Iterator[Server]:
+def served(*options: str) -> Server:
     """A service that runs; its log says what becomes of its manifests, and no requests."""
-    server = Server("--no-log-requests", *options)
-    try:
-        yield server
-    finally:
-        server.process.send_signal(signal.SIGKILL)
-        server.process.wait()
-        assert server.process.stderr is not None
-        server.process.stderr.close()
+    return Server([], "--no-log-requests", *options)

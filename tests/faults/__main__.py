@@ -29,7 +29,7 @@ def _main() -> int:
         (said.requests, lambda folder: described.run(half, seed, folder)),
         (said.requests, lambda folder: malformed.run_raw(half, seed, folder)),
         (said.slow, lambda folder: slow.run(said.slow, seed, folder)),
-        (said.minutes, lambda folder: memory.run(folder, seed, minutes=said.minutes)),
+        (said.minutes, lambda folder: memory.run(folder, seed, said.minutes)),
     ]
     failed = False
     for wanted, part in parts:

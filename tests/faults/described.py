@@ -25,7 +25,7 @@ from schemathesis.specs.openapi.checks import (
 from selector.service.calls import JSON
 from selector.service.openapi import description
 from tests.faults.malformed import Figures, serving
-from tests.faults.server import memory_kib
+from tests.server import memory_kib
 
 __all__ = ["run"]
 

@@ -11,8 +11,7 @@ import socket
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from threading import Thread
 from typing import NamedTuple
@@ -20,8 +19,9 @@ from typing import NamedTuple
 from tests.faults import manifests
 from tests.faults.load import Load
 from tests.faults.manifests import Kept
+from tests.faults.payloads import QUESTION
 from tests.faults.reloads import Writer
-from tests.faults.server import COMMAND, PATIENCE_S, Client, Server, wait_until_gone
+from tests.server import COMMAND, PATIENCE_S, Client, Server, wait_until_gone
 
 __all__ = ["Figures", "drain", "run"]
 
@@ -58,14 +58,9 @@ class _Life:
         self.answers = self.helpers = 0
         self._seed = seed
 
-    @contextmanager
-    def server(self) -> Iterator[Server]:
-        """A server of the file, killed at the end if it lives."""
-        server = Server([self.kept.path], self.cache, "--no-log-requests")
-        try:
-            yield server
-        finally:
-            server.kill()
+    def server(self) -> Server:
+        """A server of the file."""
+        return Server([self.kept.path], "--no-log-requests", cache=self.cache)
 
     def live_and_be_killed(self) -> set[str]:
         """Reloads under load until it is killed; gives digests of which one is the last good."""
@@ -73,10 +68,9 @@ class _Life:
             digests = [server.lines[0]["digest"]]
             with Load(server.port, ["engine"], self._seed, connections=2, cut_off=True) as load:
                 for _ in range(self.dice.randrange(1, 4)):
-                    seen = len(server.lines)
                     digests.append(self.writer.write_good(self.kept))
                     if self.dice.random() < 0.7:
-                        server.until(lambda line: line.get("digest") == digests[-1], seen)
+                        server.until(lambda line: line.get("digest") == digests[-1])
                 time.sleep(self.dice.choice((0, 0.01, 0.03, 0.06)))
                 helpers = server.helpers()
                 server.kill()
@@ -126,7 +120,7 @@ class _Life:
                 assert state["digest"] in wanted, f"{said}: an older one is served"
                 assert state["status"] == ("ready" if is_good else "degraded"), said
                 assert state["generation"] == 1
-                assert client.ask("POST", "/v1/resolve", _ASKED, "application/json").status == 200
+                assert client.ask("POST", "/v1/resolve", QUESTION, "application/json").status == 200
                 helpers = server.helpers()
                 assert server.stop() == 0
                 wait_until_gone(helpers)
@@ -153,12 +147,6 @@ class _Life:
 def _is_of_an_unborn(said: str) -> bool:
     """Whether a helper says that nobody told it what it is: Python had just started it."""
     return "spawn_main" in said and said.endswith("EOFError: Ran out of input\n")
-
-
-_ASKED = (
-    b'{"device": "9.0", "layer": {"head_size": 128, "dtype": "bfloat16", "kv_cache_dtype": "auto", '
-    b'"attn_type": "decoder"}, "request": {"query_len": 7}}'
-)
 
 
 def _damaged(data: bytes, damage: str, dice: random.Random) -> bytes:
@@ -200,18 +188,16 @@ def drain(folder: Path) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     kept = Kept(folder / "engine.yaml")
     Writer([kept], random.Random("drain"))
-    server = Server([kept.path], folder / "cache", "--no-log-requests")
-    try:
+    with Server([kept.path], "--no-log-requests", cache=folder / "cache") as server:
         with socket.create_connection(("127.0.0.1", server.port), PATIENCE_S) as slow:
             _send_half(slow)
             helpers = server.helpers()
-            seen = len(server.lines)
             explain = _Later(server.port)
             ended = Thread(target=server.stop)
             ended.start()
-            server.until(lambda line: line["event"] == "draining", seen)
+            server.until("draining")
             _check_that_it_is_not_ready(server.port)
-            slow.sendall(_ASKED[50:])
+            slow.sendall(QUESTION[50:])
             answer = http.client.HTTPResponse(slow)
             answer.begin()
             assert (answer.status, answer.getheader("connection")) == (200, "close")
@@ -222,8 +208,6 @@ def drain(folder: Path) -> str:
         assert server.process.returncode == 0
         wait_until_gone(helpers)
         assert not server.oddities, "".join(server.oddities)
-    finally:
-        server.kill()
     return "a server that was told to end answered what was under way"
 
 
@@ -231,11 +215,11 @@ def _send_half(slow: socket.socket) -> None:
     """The head of a question and half of its body, to a server that waits for the rest."""
     head = (
         "POST /v1/resolve HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\n"
-        f"content-type: application/json\r\ncontent-length: {len(_ASKED)}\r\n\r\n"
+        f"content-type: application/json\r\ncontent-length: {len(QUESTION)}\r\n\r\n"
     )
     slow.sendall(head.encode())
     assert slow.recv(4096).startswith(b"HTTP/1.1 100 ")
-    slow.sendall(_ASKED[:50])
+    slow.sendall(QUESTION[:50])
 
 
 class _Later:
@@ -245,10 +229,10 @@ class _Later:
         self._http = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
         self._http.putrequest("POST", "/v1/explain")
         self._http.putheader("expect", "100-continue")
-        self._http.putheader("content-length", str(len(_ASKED)))
+        self._http.putheader("content-length", str(len(QUESTION)))
         self._http.endheaders()
         assert self._http.sock.recv(4096).startswith(b"HTTP/1.1 100 ")
-        self._http.send(_ASKED)
+        self._http.send(QUESTION)
 
     def check(self) -> None:
         answer = self._http.getresponse()

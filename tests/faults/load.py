@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 import pyarrow
 import pyarrow.ipc
 
-from tests.faults.server import Client, Reply
+from tests.conftest import PLAIN
+from tests.server import Client, Reply
 
 __all__ = ["Load", "Seen"]
 
-LAYER = {"head_size": 128, "dtype": "bfloat16", "kv_cache_dtype": "auto", "attn_type": "decoder"}
 _JSON, _LINES = "application/json", "application/jsonl"
 _ARROW = "application/vnd.apache.arrow.stream"
 _MOST_ROWS = 3000
@@ -148,14 +148,14 @@ def _question(name: str, dice: random.Random) -> bytes:
     cached = dice.randrange(10_000) if dice.random() < 0.5 else 0
     query = dice.randrange(1, 10_000)
     lengths = {"query_len": query, "seq_len": query + cached}
-    layer = LAYER | {"num_heads": dice.choice((8, 16)), "num_kv_heads": 8}
+    layer = PLAIN | {"num_heads": dice.choice((8, 16)), "num_kv_heads": 8}
     asked = {"manifest": name, "device": "9.0", "layer": layer, "request": lengths}
     return json.dumps(asked).encode()
 
 
 def _rows(dice: random.Random) -> list[dict[str, Any]]:
     count = dice.randrange(1, _MOST_ROWS)
-    return [{"arch": "9.0", **LAYER, "query_len": number % 97 + 1} for number in range(count)]
+    return [{"arch": "9.0", **PLAIN, "query_len": number % 97 + 1} for number in range(count)]
 
 
 def _batch(name: str, dice: random.Random) -> Asked:

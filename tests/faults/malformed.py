@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from tests.faults import manifests, raw
 from tests.faults.payloads import MARK, QUESTION
-from tests.faults.server import Client, Server, memory_kib, wait_until_gone
+from tests.server import Client, Server, memory_kib, wait_until_gone
 
 __all__ = ["Figures", "run_raw", "serving"]
 
@@ -50,8 +50,7 @@ def serving(folder: Path, *options: str) -> Iterator[Server]:
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "engine.yaml"
     file.write_bytes(manifests.good(7))
-    server = Server([file], folder / "cache", *options)
-    try:
+    with Server([file], *options, cache=folder / "cache") as server:
         with closing(Client(server.port)) as client:
             asked = ("POST", "/v1/resolve", QUESTION, "application/json")
             before = client.ask(*asked)
@@ -66,8 +65,6 @@ def serving(folder: Path, *options: str) -> Iterator[Server]:
         log = server.log()
         for word in (MARK, b"Traceback"):
             assert word not in log, log[max(0, log.index(word) - 500) :][:2000].decode()
-    finally:
-        server.kill()
 
 
 def _is_late(line: str) -> bool:
@@ -87,7 +84,7 @@ def run_raw(count: int, seed: int, folder: Path) -> Figures:
         with ThreadPoolExecutor(_AT_ONCE) as threads:
 
             def send(case: raw.Case) -> tuple[raw.Case, str]:
-                return case, raw.verdict(case, raw.converse(server.port, case.data))
+                return case, raw.verdict(case, raw.converse(server.port, case))
 
             for case, result in threads.map(send, raw.cases(count, seed)):
                 results[result if "wrong" not in result else "wrong"] += 1

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import pyarrow
 import pyarrow.ipc
 
+from tests.conftest import PLAIN
 from tests.faults import manifests
 
 __all__ = ["MARK", "QUESTION", "Body", "any_body", "request"]
@@ -23,8 +24,7 @@ MARK = b"CONFIDENTIAL-7F3A9"
 JSON, LINES = "application/json", "application/jsonl"
 ARROW = "application/vnd.apache.arrow.stream"
 
-_LAYER = {"head_size": 128, "dtype": "bfloat16", "kv_cache_dtype": "auto", "attn_type": "decoder"}
-QUESTION = json.dumps({"device": "9.0", "layer": _LAYER, "request": {"query_len": 7}}).encode()
+QUESTION = json.dumps({"device": "9.0", "layer": PLAIN, "request": {"query_len": 7}}).encode()
 
 
 class Body(NamedTuple):
@@ -155,7 +155,7 @@ def _mutated(make: Callable[[], bytes], media: str = "") -> Callable[[random.Ran
 @cache
 def _rows() -> list[dict[str, object]]:
     notes = MARK.decode()
-    return [{"arch": "9.0", **_LAYER, "query_len": n + 1, "note": notes} for n in range(40)]
+    return [{"arch": "9.0", **PLAIN, "query_len": n + 1, "note": notes} for n in range(40)]
 
 
 @cache

@@ -6,11 +6,13 @@ import random
 import re
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
+from selector.service.limits import Limits
 from tests.faults import payloads
 from tests.faults.payloads import MARK, Body
-from tests.faults.server import PATIENCE_S
+from tests.server import PATIENCE_S
 
 __all__ = ["Case", "cases", "converse", "verdict"]
 
@@ -31,11 +33,13 @@ class Case(NamedTuple):
         kind: what is wrong with it.
         data: the bytes.
         may_be_good: part of it may have an answer.
+        is_whole: it is one request, and ends the connection: what comes until then is its answer.
     """
 
     kind: str
     data: bytes
     may_be_good: bool = False
+    is_whole: bool = False
 
 
 def cases(count: int, seed: int) -> Iterator[Case]:
@@ -45,21 +49,20 @@ def cases(count: int, seed: int) -> Iterator[Case]:
         yield dice.choices(_MAKERS, _SHARES)[0](dice)
 
 
-def converse(port: int, data: bytes) -> bytes:
-    """All that a server answers to bytes, until it ends the connection or has answered them all.
+def converse(port: int, case: Case) -> bytes:
+    """All that a server answers to a case, until it ends the connection or has answered it all.
 
     Raises:
         TimeoutError: it does neither.
     """
     with socket.create_connection(("127.0.0.1", port), PATIENCE_S) as connection:
         answer = b""
-        try:
-            connection.sendall(data)
-            connection.settimeout(_QUIET_S)
+        with suppress(ConnectionError):  # ended while there was still something to send
+            connection.sendall(case.data)
+            if not case.is_whole:
+                connection.settimeout(_QUIET_S)
             while piece := _next(connection):
                 answer += piece
-        except ConnectionError:  # ended while there was still something to send
-            pass
         return answer
 
 
@@ -74,6 +77,7 @@ def _next(connection: socket.socket) -> bytes:
         return connection.recv(1 << 16)
 
 
+_CLOSE = b"connection: close\r\n"
 _STATUS = re.compile(rb"^HTTP/1\.1 (\d{3}) ", re.MULTILINE)
 
 
@@ -82,6 +86,8 @@ def verdict(case: Case, answer: bytes) -> str:
     statuses = [int(found) for found in _STATUS.findall(answer)]
     if answer and not answer.startswith(b"HTTP/1.1 "):
         return f"wrong: no answer of HTTP {answer[:300]!r}"
+    if not answer and case.is_whole and len(case.data) < Limits().body_bytes:
+        return "wrong: no answer, though all of it is read before one is given"
     if b"Traceback" in answer:
         return f"wrong: a traceback {answer[:2000]!r}"
     if 503 in statuses and b'"code":"DEADLINE"' in answer:
@@ -140,7 +146,8 @@ def _path(dice: random.Random) -> Case:
         )
     )  # fmt: skip
     method = dice.choice((b"GET", b"HEAD", b"OPTIONS", b"DELETE", b"CONNECT", b"PROPFIND"))
-    return Case("path", b"%s %s HTTP/1.1\r\nhost: x\r\n\r\n" % (method, path))
+    whole = b"%s %s HTTP/1.1\r\nhost: x\r\n%s\r\n" % (method, path, _CLOSE)
+    return Case("path", whole, is_whole=True)
 
 
 def _headers(dice: random.Random) -> Case:
@@ -227,7 +234,8 @@ def _flipped(dice: random.Random) -> Case:
 
 def _body(dice: random.Random) -> Case:
     path, body = payloads.any_body(dice)
-    return Case(f"{path} {body.kind}", payloads.request(path, body), body.may_be_good)
+    whole = payloads.request(path, body._replace(headers=body.headers + _CLOSE))
+    return Case(f"{path} {body.kind}", whole, body.may_be_good, is_whole=True)
 
 
 _WEIGHED: tuple[tuple[Callable[[random.Random], Case], int], ...] = (

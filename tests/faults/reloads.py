@@ -13,7 +13,7 @@ from typing import NamedTuple
 from tests.faults import manifests
 from tests.faults.load import Load
 from tests.faults.manifests import Kept
-from tests.faults.server import Client, Line, Server, wait_until_gone
+from tests.server import Client, Line, Server, wait_until_gone
 
 __all__ = ["Figures", "Writer", "run"]
 
@@ -117,10 +117,10 @@ def run(count: int, seed: int, folder: Path, *, connections: int = 6) -> Figures
     still = Kept(folder / "still.yaml")
     kept = [Kept(folder / "engine.yaml"), Kept(folder / "mount" / "mounted.yaml", True)]
     writer = Writer([*kept, still], dice)
-    server = Server([one.path for one in writer.kept], folder / "cache", "--no-log-requests")
+    paths = [one.path for one in writer.kept]
     names = [one.name for one in writer.kept]
     began, broken = time.monotonic(), 0
-    try:
+    with Server(paths, "--no-log-requests", cache=folder / "cache") as server:
         with (
             Load(server.port, names, seed, connections=connections) as load,
             closing(Client(server.port)) as client,
@@ -136,8 +136,6 @@ def run(count: int, seed: int, folder: Path, *, connections: int = 6) -> Figures
         helpers = server.helpers()
         assert server.stop() == 0
         wait_until_gone(helpers)
-    finally:
-        server.kill()
     check(server, writer, load)
     generations = len({(one.name, one.generation) for one in load.seen})
     return Figures(count, broken, writer.ways, load.counts, generations, took_s)
@@ -154,7 +152,6 @@ def change(
     broken: bool,
 ) -> None:
     """One change, until the server says what became of it."""
-    before = len(server.lines)
     storm = dice.random() < _STORMS
     if storm:
         _storm(server, dice)
@@ -164,7 +161,7 @@ def change(
         if storm:
             _storm(server, dice)
         line = server.until(
-            lambda line: _is_of(line, "manifest degraded", one) and line["detail"] == detail, before
+            lambda line: _is_of(line, "manifest degraded", one) and line["detail"] == detail
         )
         assert (line["code"], line["digest"]) == (code, served)
     else:
@@ -172,7 +169,7 @@ def change(
         if storm:
             _storm(server, dice)
         line = server.until(
-            lambda line: _is_of(line, "manifest served", one) and line["digest"] == served, before
+            lambda line: _is_of(line, "manifest served", one) and line["digest"] == served
         )
     assert line["generation"] == writer.goods[one.name], "each good file is one generation"
     load.expect(one.name, line["generation"])

@@ -11,10 +11,10 @@ from collections import Counter
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
-from tests.faults.load import LAYER
+from tests.conftest import PLAIN
 from tests.faults.malformed import Figures, serving
 from tests.faults.payloads import QUESTION
-from tests.faults.server import PATIENCE_S, Client, Server, memory_kib
+from tests.server import PATIENCE_S, Client, Server, memory_kib
 
 __all__ = ["run"]
 
@@ -67,7 +67,7 @@ def _connect(port: int, kind: str) -> socket.socket:
     connection.settimeout(PATIENCE_S)
     connection.connect(("127.0.0.1", port))
     if kind == "answer not taken":
-        rows = [{"arch": "9.0", **LAYER, "query_len": n + 1} for n in range(20_000)]
+        rows = [{"arch": "9.0", **PLAIN, "query_len": n + 1} for n in range(20_000)]
         body = json.dumps(rows).encode()
         head = _HEAD % b"resolve:batch"
         connection.sendall(head + b"content-length: %d\r\n\r\n%s" % (len(body), body))

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("uvicorn")
 pytest.importorskip("pyarrow")
 
-from tests.faults import kills, malformed, memory, reloads, slow
+from tests.faults import kills, malformed, reloads, slow
 
 
 def test_files_that_change_in_every_way_under_load(tmp_path: Path) -> None:
@@ -34,10 +34,6 @@ def test_requests_made_from_the_description(tmp_path: Path) -> None:
 
 def test_slow_clients(tmp_path: Path) -> None:
     slow.run(14, 1, tmp_path)
-
-
-def test_memory_does_not_grow(tmp_path: Path) -> None:
-    memory.run(tmp_path, 1, answers=1000)
 
 
 def test_a_server_that_ends_answers_what_is_under_way(tmp_path: Path) -> None:

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import http.client
-import json
-import os
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
@@ -19,39 +15,12 @@ from typing import Any
 import pytest
 
 from cli.serve import _server
+from tests.server import PATIENCE_S, Client, Server
 
 pytest.importorskip("uvicorn")
 pytest.importorskip("starlette")
 
 SMALL = Path(__file__).parent / "small.yaml"
-COMMAND = (sys.executable, "-c", "import sys; from cli.main import main; sys.exit(main())", "serve")
-
-
-class Server:
-    """A process and its log."""
-
-    def __init__(self, *options: str) -> None:
-        self.process = subprocess.Popen(
-            [*COMMAND, "--port", "0", *options], stderr=subprocess.PIPE, text=True
-        )
-        (where,) = self.until("listening")["address"]
-        self.port = int(where.rpartition(":")[2])
-
-    def until(self, event: str) -> dict[str, Any]:
-        """The next line of the log with this event."""
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            found: dict[str, Any] = json.loads(line)
-            if found["event"] == event:
-                return found
-        raise AssertionError(f"the server ended before it said {event}")
-
-    def get(self, path: str) -> tuple[int, Any]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
-        with closing(connection):
-            connection.request("GET", path)
-            answer = connection.getresponse()
-            return answer.status, json.loads(answer.read())
 
 
 @pytest.fixture
@@ -63,28 +32,31 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def server(file: Path) -> Iterator[Server]:
-    server = Server("--manifest", str(file))
-    yield server
-    server.process.kill()
-    server.process.wait()
-    assert server.process.stderr is not None
-    server.process.stderr.close()
+    with Server([file]) as server:
+        yield server
 
 
-def test_it_answers_sees_a_change_reloads_and_drains(server: Server, file: Path) -> None:
-    assert server.get("/healthz") == (200, {"status": "alive"})
+@pytest.fixture
+def client(server: Server) -> Iterator[Client]:
+    with closing(Client(server.port)) as client:
+        yield client
+
+
+def test_it_answers_sees_a_change_reloads_and_drains(
+    server: Server, client: Client, file: Path
+) -> None:
+    assert client.get("/healthz").json == {"status": "alive"}
     file.write_text(file.read_text().replace('version: "1"', 'version: "2"'))
     assert server.until("manifest served")["generation"] == 2
     file.unlink()
     assert server.until("manifest degraded")["code"] == "UNREADABLE"
-    assert server.get("/v1/backends")[1]["manifest"]["version"] == "2"
+    assert client.get("/v1/backends").json["manifest"]["version"] == "2"
     file.write_bytes(SMALL.read_bytes())
     assert server.until("manifest served")["generation"] == 3
-    os.kill(server.process.pid, signal.SIGHUP)
+    server.process.send_signal(signal.SIGHUP)
     assert server.until("reloaded")["manifests"] == {"engine": 3}
-    os.kill(server.process.pid, signal.SIGTERM)
+    assert server.stop() == 0
     assert server.until("draining")["signal"] == "SIGTERM"
-    assert server.process.wait(30) == 0
 
 
 def test_a_hangup_never_ends_it_however_early() -> None:
@@ -126,13 +98,13 @@ def test_it_listens_on_loopback_alone(server: Server) -> None:
         b"POST /v1/resolve HTTP/1.1\r\nHost\r\n\r\n",
     ],
 )
-def test_bytes_that_are_no_request(server: Server, data: bytes) -> None:
-    with socket.create_connection(("127.0.0.1", server.port), 30) as connection:
+def test_bytes_that_are_no_request(server: Server, client: Client, data: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), PATIENCE_S) as connection:
         connection.sendall(data)
         connection.shutdown(socket.SHUT_WR)
         answer = connection.recv(4096)
     assert answer == b"" or answer.split()[1][:1] == b"4"
-    assert server.get("/healthz")[0] == 200
+    assert client.get("/healthz").status == 200
 
 
 @pytest.mark.parametrize(

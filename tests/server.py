@@ -29,7 +29,7 @@ Line = dict[str, Any]
 
 
 class Server:
-    """A process, in a session of its own.
+    """A process, in a session of its own; killed where a ``with`` ends, if it lives.
 
     Attributes:
         process: the process.
@@ -38,34 +38,47 @@ class Server:
         oddities: what was written that a log has not: no JSON, a bug, an error.
     """
 
-    def __init__(self, manifests: Iterable[Path], cache: Path, *options: str) -> None:
+    def __init__(self, manifests: Iterable[Path], *options: str, cache: Path | None = None) -> None:
         """Starts it.
+
+        Args:
+            manifests: what it serves; none: the shipped one.
+            options: more of its options.
+            cache: where it keeps what it has read; none: where the tests do.
 
         Raises:
             AssertionError: it ended before it listened; the message is what it said.
         """
         named = [word for one in manifests for word in ("--manifest", str(one))]
+        kept = {} if cache is None else {"ATTNSEL_CACHE_DIR": str(cache)}
         self.process = subprocess.Popen(
             [*COMMAND, "--port", "0", *named, *options],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            env={**os.environ, "ATTNSEL_CACHE_DIR": str(cache)},
+            env={**os.environ, **kept},
             start_new_session=True,
         )
         self.lines: list[Line] = []
         self.oddities: list[str] = []
+        self._given = 0
         self._text: list[bytes] = []
         self._news = Condition()
         self._ended = False
         self._reader = Thread(target=self._read)
         self._reader.start()
         try:
-            (where,) = self.until(lambda line: line["event"] == "listening")["address"]
-        except AssertionError:
+            (where,) = self.until("listening")["address"]
+        except BaseException:
             self.kill()
             raise
         self.port = int(where.rpartition(":")[2])
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
 
     def _read(self) -> None:
         assert self.process.stderr is not None
@@ -89,8 +102,8 @@ class Server:
                 self.lines.append(line)
                 self._news.notify_all()
 
-    def until(self, wanted: Callable[[Line], bool], after: int = 0) -> Line:
-        """The first line that is wanted, of those after so many; waits for it.
+    def until(self, wanted: str | Callable[[Line], bool]) -> Line:
+        """The next line of an event, or that is wanted, after the one given last; waits for it.
 
         Raises:
             AssertionError: it does not come.
@@ -98,10 +111,10 @@ class Server:
         end = time.monotonic() + PATIENCE_S
         with self._news:
             while True:
-                for line in self.lines[after:]:
-                    if wanted(line):
+                for line in self.lines[self._given :]:
+                    self._given += 1
+                    if line["event"] == wanted if isinstance(wanted, str) else wanted(line):
                         return line
-                    after += 1
                 if self._ended or not self._news.wait(end - time.monotonic()):
                     said = b"".join(self._text[-20:]).decode("utf-8", "replace")
                     raise AssertionError(f"the log has no such line; it ends with\n{said}")
