@@ -109,26 +109,29 @@ _LENGTHS = re.compile(rb'(\n *"request": )\{[^}]*\}')
 
 
 class _Text:
-    """The text of the answers to requests in one place."""
+    """The text of the answers to requests in one place: that of one, or the parts between lengths.
+
+    Lengths that are shown elsewhere too, as a reason, keep it from being taken apart.
+    """
 
     def __init__(self, request: Request, text: bytes) -> None:
         self._request = request
-        self._text = text
-        self._parts: list[bytes] | None = None
+        self._kept: bytes | list[bytes] = text
         self._differs = False
 
     def of(self, request: Request, write: Callable[[Request], bytes]) -> bytes:
         """The text for a request; ``write`` gives it where it is not known to be the same."""
+        kept = self._kept
+        if isinstance(kept, list):
+            return _joined(kept, request)
         if request == self._request:
-            return self._text
-        if self._parts is not None:
-            return _joined(self._parts, request)
+            return kept
         text = write(request)
         if not self._differs:
-            parts = _LENGTHS.split(self._text)
-            if _joined(parts, request) == text:
-                self._parts = parts
-            else:  # lengths are shown elsewhere too, as a reason
+            parts = _LENGTHS.split(kept)
+            if (_joined(parts, self._request), _joined(parts, request)) == (kept, text):
+                self._kept = parts
+            else:
                 self._differs = True
         return text
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import json
+import pickle
 import random
 import weakref
 from pathlib import Path
@@ -95,6 +96,18 @@ def test_lengths_that_an_answer_shows_elsewhere_are_not_taken_for_another_s() ->
     text = _Text(Request(5, 5), write(Request(5, 5)))
     for length in (6, 7, 5, 6):
         assert text.of(Request(length, length), write) == write(Request(length, length))
+
+
+def test_a_text_is_kept_once_and_still_that_of_the_first_request() -> None:
+    def write(request: Request) -> bytes:
+        shown = {"a": "a" * 9000, "request": msgspec.to_builtins(request), "z": "z" * 9000}
+        return json_text(shown).encode()
+
+    first = write(Request(5, 5))
+    text = _Text(Request(5, 5), first)
+    text.of(Request(6, 6), write)
+    assert len(pickle.dumps(text)) < 1.1 * len(first)
+    assert text.of(Request(5, 5), lambda _: b"written anew") == first
 
 
 @pytest.mark.parametrize(
