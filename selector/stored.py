@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import time
 from collections.abc import Iterable, Iterator
 from functools import cache
 from hashlib import sha256
@@ -33,6 +34,9 @@ __all__ = ["fetch", "keep", "key_of", "packed", "unpacked"]
 T = TypeVar("T", bound=msgspec.Struct)
 
 _MOST_FILES = 64
+_UNFINISHED_S = 3600
+"""Nobody writes a file for so long: who began it was killed."""
+
 _READ_AT_ONCE = 1 << 26
 _TOLD = 4
 """Bytes at the beginning of a file that tell whether the rest is whole."""
@@ -94,7 +98,9 @@ def keep(key: str, value: msgspec.Struct) -> None:
         file = _file(folder, key, type(value))
         unfinished.replace(file)
         kept = sorted(folder.glob(f"*{file.suffix}"), key=lambda path: path.stat().st_mtime)
-        for old in kept[:-_MOST_FILES]:
+        since = time.time() - _UNFINISHED_S
+        left = [one for one in folder.glob("*.unfinished") if one.stat().st_mtime < since]
+        for old in kept[:-_MOST_FILES] + left:
             old.unlink(missing_ok=True)
 
 

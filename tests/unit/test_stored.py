@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from zlib import crc32
 
@@ -13,7 +14,7 @@ from selector.document import read_text
 from selector.loading import load, loads, read
 from selector.manifest import Manifest
 from selector.resources import manifest_path, resource
-from selector.stored import fetch, keep, key_of
+from selector.stored import fetch, is_wanted, keep, key_of
 
 SHIPPED = [resource("capabilities.yaml"), *sorted(resource("manifests").glob("*.yaml"))]
 
@@ -159,6 +160,19 @@ def test_nowhere_to_keep_it_is_no_error(tmp_path: Path, monkeypatch: pytest.Monk
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
+def test_it_is_known_whether_it_was_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    manifest = loads(resource("capabilities.yaml").read_text())
+    (tmp_path / "file").write_text("")
+    places = {"": False, "/proc/nope": False, "file": False, "file/below": False, "good": True}
+    for place, is_kept in places.items():
+        monkeypatch.setenv("ATTNSEL_CACHE_DIR", place and str(tmp_path / place))
+        assert keep("k", manifest) is is_kept
+        assert (fetch("k", Manifest) is not None) is is_kept
+        assert is_wanted() is bool(place)
+    monkeypatch.delenv("ATTNSEL_CACHE_DIR")
+    assert is_wanted()
+
+
 def test_the_folder_is_the_users_own_and_small(folder: Path) -> None:
     manifest = loads(resource("capabilities.yaml").read_text())
     for number in range(70):
@@ -166,6 +180,16 @@ def test_the_folder_is_the_users_own_and_small(folder: Path) -> None:
     assert len(list(folder.iterdir())) == 64
     assert folder.stat().st_mode & 0o077 == 0
     assert fetch(f"{69:064}", Manifest) is not None
+
+
+def test_what_a_kill_left_unfinished_is_removed_after_an_hour(folder: Path) -> None:
+    folder.mkdir()
+    begun, left = folder / "k.1.2.unfinished", folder / "k.3.4.unfinished"
+    for file, age_s in ((begun, 3000), (left, 4000)):
+        file.write_bytes(b"half")
+        os.utime(file, (time.time() - age_s, time.time() - age_s))
+    keep("k", loads(resource("capabilities.yaml").read_text()))
+    assert {file.name for file in folder.iterdir()} == {"k.manifest", begun.name}
 
 
 def test_somebody_elses_file_is_not_believed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
