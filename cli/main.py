@@ -131,7 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _fail(error: Exception) -> int:
     """Says what is wrong on one line of stderr, and gives the exit code."""
     from cli.terminal import complain
-    from selector.errors import AttnselError
+    from selector.errors import AttnselError, os_words
 
     if isinstance(error, typer.Abort):
         return Exit.INTERRUPTED
@@ -139,7 +139,7 @@ def _fail(error: Exception) -> int:
         complain(_with_all_findings(error) + _advice(error))
         return Exit.USAGE
     if isinstance(error, OSError):
-        complain(_os_words(error))
+        complain(os_words(error))
         return Exit.USAGE
     if (words := _usage_words(error)) is not None:
         complain(words)
@@ -173,11 +173,6 @@ def _advice(error: Exception) -> str:
     if command is None:
         return ""
     return f"{'' if str(error).endswith('?') else ';'} `{command}` lists them"
-
-
-def _os_words(error: OSError) -> str:
-    reason = (error.strerror or str(error) or type(error).__name__).lower()
-    return f"{error.filename}: {reason}" if error.filename else reason
 
 
 _QUOTED = re.compile(r"(?<!\w)'([^']*)'(?!\w)")

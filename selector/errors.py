@@ -17,6 +17,7 @@ __all__ = [
     "UnknownModelError",
     "UnknownRuleError",
     "ValueRefusedError",
+    "os_words",
 ]
 
 
@@ -90,3 +91,9 @@ class UnknownModelError(AttnselError, ValueError):
     """A model preset or ``config.json`` cannot be read as attention layers."""
 
     code = "UNKNOWN_MODEL"
+
+
+def os_words(error: OSError) -> str:
+    """What the system refused, on one line: the file, if it is one, and why."""
+    reason = (error.strerror or str(error) or type(error).__name__).lower()
+    return f"{error.filename}: {reason}" if error.filename else reason

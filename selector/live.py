@@ -23,7 +23,7 @@ import msgspec
 
 from selector.binding import Selector
 from selector.document import read_bytes
-from selector.errors import ManifestError, UnknownManifestError
+from selector.errors import ManifestError, UnknownManifestError, os_words
 from selector.fields import close_matches, one_line
 from selector.judge import forget
 from selector.loading import load_sources, loads, not_found
@@ -127,6 +127,7 @@ class LiveManifest:
         current: the snapshot that is served.
         trouble: what is wrong with the files; ``None``: nothing, ``current`` is what they hold.
         failures: how often the files changed into something that is no manifest.
+        is_kept: whether a process that starts again finds what is served, whatever the files hold.
     """
 
     def __init__(
@@ -142,7 +143,8 @@ class LiveManifest:
         Args:
             name: under which it is asked for.
             files: the manifest and its overlays.
-            tell: is called after each swap, and when trouble begins, changes or ends.
+            tell: is called after each swap, when trouble begins, changes or ends, and when what
+                could not be kept is.
             clock: seconds since 1970.
 
         Raises:
@@ -154,6 +156,7 @@ class LiveManifest:
         self.load: _Load = load_sources
         self.trouble: Trouble | None = None
         self.failures = 0
+        self.is_kept = False
         self._tell = tell
         self._clock = clock
         self._lock = threading.Lock()  # of those who write
@@ -168,6 +171,11 @@ class LiveManifest:
     def is_degraded(self) -> bool:
         """Whether the files no longer hold what is served."""
         return self.trouble is not None
+
+    @property
+    def status(self) -> str:
+        """``ready``, or ``degraded``."""
+        return "degraded" if self.is_degraded else "ready"
 
     def look(self) -> None:
         """Reads the files if they changed and are quiet: two looks in a row saw the same.
@@ -196,13 +204,13 @@ class LiveManifest:
             self._waits = 0
             self._again_at = None
             self._seen = self._read_state = _state_of(self.files)
-            before = (self.current, self.trouble)
+            before = (self.current, self.trouble, self.is_kept)
             try:
                 self._take(self._read())
             except OSError as error:
                 self._bad = None
                 self._fail_by(error)
-            if before != (self.current, self.trouble) and self._tell is not None:
+            if before != (self.current, self.trouble, self.is_kept) and self._tell is not None:
                 self._tell(self)
 
     def _first(self) -> tuple[_Sources, Snapshot]:
@@ -224,6 +232,7 @@ class LiveManifest:
         """Swaps the snapshot for that of these sources, unless they are bad or the same."""
         if sources == self._sources:
             self.trouble = self._bad = None
+            self.is_kept = self.is_kept or self._keep(sources)
             return
         if sources == self._bad:
             return
@@ -248,7 +257,7 @@ class LiveManifest:
             found = tuple(f for f in error.findings if isinstance(f, Finding))
             self._fail(error.code, str(error), found)
         elif isinstance(error, OSError):
-            self._fail("UNREADABLE", _os_words(error), ())
+            self._fail("UNREADABLE", os_words(error), ())
         elif isinstance(error, BugError):
             self._fail("UNREADABLE", f"reading ended by a bug: {str(error).splitlines()[0]}", ())
         else:
@@ -264,8 +273,12 @@ class LiveManifest:
 
     def _snapshot(self, sources: _Sources, generation: int) -> Snapshot:
         selector = Selector(self.load(sources))
-        keep(self._key, _LastGood(sources))
+        self.is_kept = self._keep(sources)
         return Snapshot(self.name, generation, selector, sources, self._clock())
+
+    def _keep(self, sources: _Sources) -> bool:
+        """Keeps what was read well for a process that starts again; whether it could."""
+        return keep(self._key, _LastGood(sources))
 
 
 def _state_of(files: Iterable[Path]) -> _State:
@@ -295,11 +308,6 @@ def _ends_in_a_line(file: Path) -> bool:
             return stream.read(1) in (b"\n", b"")
     except OSError:
         return True
-
-
-def _os_words(error: OSError) -> str:
-    where = "" if error.filename is None else f"{error.filename}: "
-    return f"{where}{(error.strerror or str(error)).lower()}"
 
 
 class LiveManifests(Mapping[str, LiveManifest]):
@@ -368,10 +376,19 @@ def _open(
 ) -> LiveManifest:
     try:
         return LiveManifest(name, files, tell=tell)
+    except ManifestError as error:
+        raise ManifestError(tuple(_of_overlay(f, name, files) for f in error.findings)) from None
     except FileNotFoundError as error:
         if error.filename != str(files[0]):
             raise
         raise not_found(str(files[0])) from None
+
+
+def _of_overlay(finding: object, name: str, files: Sequence[Path]) -> object:
+    """A finding, which says under which manifest if it is in an overlay: that is over several."""
+    if not isinstance(finding, Finding) or finding.file == str(files[0]):
+        return finding
+    return msgspec.structs.replace(finding, message=f"{finding.message}, over {name}")
 
 
 class Loader:

@@ -29,7 +29,7 @@ from selector.manifest import Entry, Manifest, PhaseSpec
 from selector.resources import packaged, resource
 from selector.values import Phase
 
-__all__ = ["fetch", "keep", "key_of", "packed", "unpacked"]
+__all__ = ["fetch", "is_wanted", "keep", "key_of", "packed", "unpacked"]
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -85,23 +85,32 @@ def unpacked(data: bytes, kind: type[T]) -> T:
     return cast("T", _shared(found)) if isinstance(found, Manifest) else found
 
 
-def keep(key: str, value: msgspec.Struct) -> None:
-    """Keeps a value; the oldest ones of its kind make room."""
+def is_wanted() -> bool:
+    """Whether anything shall be kept: an empty ``ATTNSEL_CACHE_DIR`` says no."""
+    return os.environ.get("ATTNSEL_CACHE_DIR") != ""
+
+
+def keep(key: str, value: msgspec.Struct) -> bool:
+    """Keeps a value, and says whether it could; the oldest ones of its kind make room."""
     folder = _folder()
     if folder is None:
-        return
-    with contextlib.suppress(OSError):
+        return False
+    try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         unfinished = folder / f"{key}.{os.getpid()}.{get_ident()}.unfinished"
         data = packed(value)
         unfinished.write_bytes(_sum_of(data) + data)
         file = _file(folder, key, type(value))
         unfinished.replace(file)
+    except OSError:
+        return False
+    with contextlib.suppress(OSError):  # another process makes room too
         kept = sorted(folder.glob(f"*{file.suffix}"), key=lambda path: path.stat().st_mtime)
         since = time.time() - _UNFINISHED_S
         left = [one for one in folder.glob("*.unfinished") if one.stat().st_mtime < since]
         for old in kept[:-_MOST_FILES] + left:
             old.unlink(missing_ok=True)
+    return True
 
 
 def _sum_of(data: bytes) -> bytes:

@@ -16,6 +16,7 @@ from selector.live import LiveManifest, LiveManifests, Loader, Watcher
 from selector.loading import load_sources
 from selector.manifest import Manifest
 from selector.stored import packed
+from selector.values import Finding
 
 SMALL = (Path(__file__).parent / "cli" / "small.yaml").read_bytes()
 OTHER = SMALL.replace(b'version: "1"', b'version: "2"')
@@ -314,6 +315,38 @@ def test_a_process_that_starts_again_serves_what_it_did(live: LiveManifest, file
     other.write_bytes(BROKEN)
     with pytest.raises(ManifestError):
         LiveManifest("other", [other])
+
+
+def test_what_could_not_be_kept_is_kept_as_soon_as_it_can_be(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cache").write_text("no folder")
+    monkeypatch.setenv("ATTNSEL_CACHE_DIR", str(tmp_path / "cache"))
+    told: list[bool] = []
+    live = LiveManifest("engine", [file], tell=lambda one: told.append(one.is_kept), clock=later)
+    live.reload()
+    assert (live.is_kept, told) == (False, [])
+    (tmp_path / "cache").unlink()
+    live.reload()
+    live.reload()
+    assert (live.is_kept, told) == (True, [True])
+    file.write_bytes(BROKEN)
+    again = LiveManifest("engine", [file], clock=later)
+    assert (again.is_kept, again.is_degraded) == (True, True)
+
+
+def test_an_overlay_that_does_not_fit_says_over_which_manifest(file: Path, tmp_path: Path) -> None:
+    overlay = tmp_path / "local.yaml"
+    overlay.write_text("attnsel: 1\noverlay: local\ndeny: [{backend: fa2, reason: A bug.}]\n")
+    other = tmp_path / "other.yaml"
+    other.write_bytes(SMALL.replace(b"fa2", b"fa9"))
+    with pytest.raises(ManifestError, match=r"CAP013.*fa2.*, over other;") as raised:
+        LiveManifests.load([str(file), str(other)], [str(overlay)])
+    assert all(isinstance(one, Finding) for one in raised.value.findings)
+    other.write_bytes(BROKEN)
+    with pytest.raises(ManifestError) as raised:
+        LiveManifests.load([str(other)], [str(overlay)])
+    assert "over other" not in str(raised.value)
 
 
 def test_overlays_are_watched_too(file: Path, tmp_path: Path) -> None:

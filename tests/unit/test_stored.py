@@ -14,7 +14,7 @@ from selector.document import read_text
 from selector.loading import load, loads, read
 from selector.manifest import Manifest
 from selector.resources import manifest_path, resource
-from selector.stored import fetch, keep, key_of
+from selector.stored import fetch, is_wanted, keep, key_of
 
 SHIPPED = [resource("capabilities.yaml"), *sorted(resource("manifests").glob("*.yaml"))]
 
@@ -158,6 +158,19 @@ def test_nowhere_to_keep_it_is_no_error(tmp_path: Path, monkeypatch: pytest.Monk
         monkeypatch.setenv("ATTNSEL_CACHE_DIR", place)
         load(resource("capabilities.yaml"))
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_it_is_known_whether_it_was_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    manifest = loads(resource("capabilities.yaml").read_text())
+    (tmp_path / "file").write_text("")
+    places = {"": False, "/proc/nope": False, "file": False, "file/below": False, "good": True}
+    for place, is_kept in places.items():
+        monkeypatch.setenv("ATTNSEL_CACHE_DIR", place and str(tmp_path / place))
+        assert keep("k", manifest) is is_kept
+        assert (fetch("k", Manifest) is not None) is is_kept
+        assert is_wanted() is bool(place)
+    monkeypatch.delenv("ATTNSEL_CACHE_DIR")
+    assert is_wanted()
 
 
 def test_the_folder_is_the_users_own_and_small(folder: Path) -> None:
