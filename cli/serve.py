@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import signal
 import socket
 import sys
+import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import FrameType
 
+    from selector.service.access import Access
     from selector.service.app import Service
     from selector.service.limits import Limits
 
@@ -65,6 +69,15 @@ def serve(
         float,
         typer.Option(metavar="SECONDS", min=0.1, help="Longest time for a body or an answer."),
     ] = 30.0,
+    drain_delay: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            min=0,
+            max=3600,
+            help="Answer on for so long after SIGTERM, while /readyz says 503.",
+        ),
+    ] = 0.0,
     at_once: Annotated[
         int,
         typer.Option(
@@ -82,6 +95,7 @@ def serve(
     try:
         import uvicorn
 
+        from selector.service.access import Access
         from selector.service.app import Service
         from selector.service.connections import connections
     except ImportError as error:
@@ -91,8 +105,10 @@ def serve(
     from selector.service.limits import Limits
 
     limits = Limits(body_bytes, batch_bytes, batch_rows, depth, deadline, at_once)
-    token = None if token_file is None else read_token(token_file)
-    service = _service(Service, manifest or [], overlay or [], limits, token, log_requests)
+    access = Access(None)
+    if token_file is not None:
+        access = Access(read_token(token_file), partial(read_token, token_file))
+    service = _service(Service, manifest or [], overlay or [], limits, access, log_requests)
     listening = _listening(host, port)
     for one in service.live.values():
         service.tell(one)
@@ -109,7 +125,7 @@ def serve(
         lifespan="on",
     )
     sys.setswitchinterval(_SWITCH_S)
-    _server(uvicorn, config, service).run([listening])
+    _server(uvicorn, config, service, drain_delay).run([listening])
 
 
 def _service(
@@ -117,7 +133,7 @@ def _service(
     manifests: Sequence[str],
     overlays: Sequence[str],
     limits: Limits,
-    token: str | None,
+    access: Access,
     log_requests: bool,
 ) -> Service:
     """The application, which logs on stderr what becomes of its manifests.
@@ -127,7 +143,6 @@ def _service(
         OSError: a file cannot be opened.
     """
     from selector.live import LiveManifests
-    from selector.service.access import Access
     from selector.service.log import Forward, Log
 
     log = Log(sys.stderr, requests=log_requests)
@@ -135,7 +150,7 @@ def _service(
     server_log.addHandler(Forward(log))
     server_log.propagate = False
     live = LiveManifests.load(manifests, overlays, lambda changed: service.tell(changed))
-    service = kind(live, log, limits=limits, access=Access(token))
+    service = kind(live, log, limits=limits, access=access)
     return service
 
 
@@ -154,12 +169,14 @@ def _listening(host: str, port: int) -> socket.socket:
         raise OSError(error.errno, words, f"{host}:{port}") from None
 
 
-def _server(uvicorn: Any, config: Any, service: Service) -> Any:
+def _server(uvicorn: Any, config: Any, service: Service, drain_delay_s: float) -> Any:
     """A server that says where it listens, reloads on SIGHUP and drains on SIGTERM."""
 
     class Server(uvicorn.Server):  # type: ignore[misc]
+        started: bool
         should_exit: bool
         force_exit: bool
+        drains_at = math.inf
 
         async def startup(self, sockets: Any = None) -> None:
             if hasattr(signal, "SIGHUP"):
@@ -169,10 +186,22 @@ def _server(uvicorn: Any, config: Any, service: Service) -> Any:
                 where = [one.getsockname()[:2] for one in sockets]
                 service.log.write("info", "listening", address=[f"{h}:{p}" for h, p in where])
 
+        async def on_tick(self, counter: int) -> bool:
+            if time.monotonic() >= self.drains_at:
+                self.should_exit = True
+            ends: bool = await super().on_tick(counter)
+            return ends
+
         def handle_exit(self, number: int, frame: FrameType | None) -> None:
+            waits = drain_delay_s > 0 and self.started and not service.draining
             service.draining = True
-            service.log.write("info", "draining", signal=signal.Signals(number).name)
-            self.force_exit = self.should_exit and number == signal.SIGINT  # asked twice
-            self.should_exit = True  # uvicorn's own way would end the process by the signal
+            if waits:
+                self.drains_at = time.monotonic() + drain_delay_s
+            else:  # uvicorn's own way would end the process by the signal
+                self.force_exit = self.should_exit and number == signal.SIGINT  # asked twice
+                self.should_exit = True
+            delay_s = drain_delay_s if waits else 0.0
+            name = signal.Signals(number).name
+            service.log.write("info", "draining", signal=name, delay_s=delay_s)
 
     return Server(config)

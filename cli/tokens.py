@@ -17,9 +17,12 @@ def read_token(file: Path) -> str:
 
     Raises:
         OSError: the file cannot be read.
-        UsageError: it holds none.
+        UsageError: it holds none, or one that can be guessed.
     """
     token = file.read_bytes()[:4096].decode("ascii", "replace").strip()
-    if len(token) < _WEAKEST or not token.isprintable() or " " in token or "\ufffd" in token:
-        raise UsageError(f"{file} holds no token: one line of at least {_WEAKEST} ASCII characters")
+    wanted = f"write one line of at least {_WEAKEST} ASCII characters, without blanks"
+    if not token or not token.isprintable() or " " in token or "\ufffd" in token:
+        raise UsageError(f"{file} holds no token; {wanted}")
+    if len(token) < _WEAKEST:
+        raise UsageError(f"{file}: the token is too short ({len(token)}); {wanted}")
     return token

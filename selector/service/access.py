@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+from collections.abc import Callable
 from typing import Any
 
 from selector.live import Snapshot
@@ -38,11 +39,29 @@ _ALWAYS = [
 
 
 class Access:
-    """A bearer token that requests must show."""
+    """A bearer token that requests must show, and where it is read again."""
 
-    def __init__(self, token: str | None) -> None:
-        """Takes the token; ``None``: everyone may ask."""
-        self._wanted = None if token is None else b"Bearer " + token.encode()
+    def __init__(self, token: str | None, read: Callable[[], str] | None = None) -> None:
+        """Takes the token; ``None``: everyone may ask.
+
+        Args:
+            token: what requests must show.
+            read: gives the token anew; ``None``: it stays as it is.
+        """
+        self._wanted = None if token is None else _shown(token)
+        self._read = read
+
+    def read_again(self) -> bool:
+        """Takes the token anew; whether it is another one.
+
+        Raises:
+            AttnselError: there is none; the old one stays.
+            OSError: the same.
+        """
+        if self._read is None:
+            return False
+        before, self._wanted = self._wanted, _shown(self._read())
+        return before != self._wanted
 
     def admits(self, scope: Any) -> bool:
         """Whether a request shows the token; takes as long for one that is nearly right."""
@@ -65,6 +84,11 @@ class Access:
             "a token is needed: send Authorization: Bearer TOKEN",
             headers={"www-authenticate": 'Bearer realm="attnsel"'},
         )
+
+
+def _shown(token: str) -> bytes:
+    """What a request shows that has a token."""
+    return b"Bearer " + token.encode()
 
 
 def headers_of(answer: Answer, id: str, snapshot: Snapshot) -> list[tuple[bytes, bytes]]:

@@ -16,7 +16,7 @@ from typing import Any
 from starlette.exceptions import HTTPException
 from starlette.routing import Route, Router
 
-from selector.errors import AttnselError
+from selector.errors import AttnselError, os_words
 from selector.fields import one_line
 from selector.live import LiveManifest, LiveManifests, Snapshot, Watcher
 from selector.process import BugError
@@ -29,6 +29,7 @@ from selector.service.metrics import Metrics
 from selector.service.problems import PROBLEM_TYPE, Problem, problem_body, problem_of
 from selector.service.quick import Quick
 from selector.service.workers import Work, Workers
+from selector.stored import is_wanted
 
 __all__ = ["Service"]
 
@@ -89,6 +90,7 @@ class Service:
         self.batches = Slots(self.limits.at_once)
         self._workers = Workers(self.limits.at_once)
         self.draining = False
+        self._reloading = threading.Lock()
         self._watch_s = watch_s
         self._ids = map("{}-{:x}".format, itertools.repeat(os.urandom(6).hex()), itertools.count(1))
         self._router = Router(
@@ -103,9 +105,15 @@ class Service:
     def tell(self, manifest: LiveManifest) -> None:
         """Logs what became of a live manifest."""
         trouble, now = manifest.trouble, manifest.current
-        what = {"manifest": manifest.name, "generation": now.generation, "digest": now.digest}
+        what = {
+            "manifest": manifest.name,
+            "generation": now.generation,
+            "digest": now.digest,
+            "kept": manifest.is_kept,
+        }
         if trouble is None:
-            self.log.write("info", "manifest served", **what)
+            is_fine = manifest.is_kept or not is_wanted()
+            self.log.write("info" if is_fine else "warning", "manifest served", **what)
             return
         found = [str(finding) for finding in trouble.findings[:20]]
         self.log.write(
@@ -135,14 +143,29 @@ class Service:
         return await self._workers.do(work, *arguments, deadline_s=self.limits.deadline_s)
 
     def reload_soon(self, *_: object) -> None:
-        """Reads all files anew, on another thread; a handler of a signal."""
+        """Reads manifests and the token anew, on another thread; a handler of a signal."""
         threading.Thread(target=self._reload, name="attnsel-reload", daemon=True).start()
 
     def _reload(self) -> None:
-        for one in self.live.values():
-            one.reload()
-        generations = {name: one.current.generation for name, one in self.live.items()}
-        self.log.write("info", "reloaded", manifests=generations)
+        with self._reloading:
+            self._read_token()
+            for one in self.live.values():
+                one.reload()
+            states = {
+                name: {"generation": one.current.generation, "status": one.status}
+                for name, one in self.live.items()
+            }
+            self.log.write("info", "reloaded", manifests=states)
+
+    def _read_token(self) -> None:
+        """Takes the token anew; where there is none, the old one stays."""
+        try:
+            if self.access.read_again():
+                self.log.write("info", "token replaced")
+        except AttnselError as error:
+            self.log.write("warning", "token kept", detail=str(error))
+        except OSError as error:
+            self.log.write("warning", "token kept", detail=os_words(error))
 
     @asynccontextmanager
     async def _lifespan(self, _: object) -> AsyncIterator[None]:

@@ -36,6 +36,8 @@ class Log:
             self._stream.flush()
         except (OSError, ValueError):
             pass  # nobody reads it any more; answers go on
+        except RuntimeError:
+            pass  # a handler of a signal writes, and what it interrupts was writing
 
 
 class Forward(logging.Handler):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram, Info, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from selector.live import LiveManifests
+from selector.report.machine import versions
 
 __all__ = ["Metrics"]
 
@@ -32,6 +33,8 @@ class Metrics:
             registry=self._registry,
         )
         self.rows = Counter("attnsel_batch_rows", "Rows of batches.", registry=self._registry)
+        build = Info("attnsel_build", "Which attnsel this is.", registry=self._registry)
+        build.info({"version": versions()["attnsel"] or "unknown"})
         self._counters: dict[tuple[str, int], Counter] = {}
         self._times: dict[str, Histogram] = {}
         self._registry.register(_Manifests(live))
@@ -72,9 +75,13 @@ class _Manifests(Collector):
         failures = CounterMetricFamily(
             "attnsel_manifest_failures", "Changes of a file that could not be served.", labels=names
         )
+        kept = GaugeMetricFamily(
+            "attnsel_manifest_kept", "1: a process that starts again finds it.", labels=names
+        )
         for name, live in self._live.items():
             generation.add_metric([name], live.current.generation)
             age.add_metric([name], max(0.0, time.time() - live.current.loaded_at))
             degraded.add_metric([name], float(live.is_degraded))
             failures.add_metric([name], live.failures)
-        yield from (generation, age, degraded, failures)
+            kept.add_metric([name], float(live.is_kept))
+        yield from (generation, age, degraded, failures, kept)

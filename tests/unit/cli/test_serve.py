@@ -54,7 +54,7 @@ def test_it_answers_sees_a_change_reloads_and_drains(
     file.write_bytes(SMALL.read_bytes())
     assert server.until("manifest served")["generation"] == 3
     server.process.send_signal(signal.SIGHUP)
-    assert server.until("reloaded")["manifests"] == {"engine": 3}
+    assert server.until("reloaded")["manifests"]["engine"]["generation"] == 3
     assert server.stop() == 0
     assert server.until("draining")["signal"] == "SIGTERM"
 
@@ -74,7 +74,7 @@ def test_a_hangup_never_ends_it_however_early() -> None:
     service: Any = SimpleNamespace(reload_soon=lambda *_: None)
     kept = signal.getsignal(signal.SIGHUP)
     try:
-        asyncio.run(_server(SimpleNamespace(Server=Fake), None, service).startup())
+        asyncio.run(_server(SimpleNamespace(Server=Fake), None, service, 0).startup())
     finally:
         signal.signal(signal.SIGHUP, kept)
     assert handled == [service.reload_soon]
@@ -113,12 +113,15 @@ def test_bytes_that_are_no_request(server: Server, client: Client, data: bytes) 
         (["--manifest", "none"], "no manifest that ships"),
         (["--manifest", "{dir}/bad.yaml"], "CAP"),
         (["--token-file", "{dir}/none"], "no such file"),
-        (["--token-file", "{dir}/short"], "holds no token"),
+        (["--token-file", "{dir}/short"], "too short (3)"),
+        (["--token-file", "{dir}/two"], "holds no token"),
+        (["--drain-delay", "-1"], "--drain-delay"),
         (["--port", "70000"], "65535"),
     ],
 )
 def test_what_cannot_start(options: list[str], words: str, tmp_path: Path, run: Any) -> None:
     (tmp_path / "short").write_text("abc\n")
+    (tmp_path / "two").write_text("abcdefghijklmnop\nqrstuvwxyz\n")
     (tmp_path / "bad.yaml").write_text("attnsel: 1\n")
     ran = run("serve", *(option.format(dir=tmp_path) for option in options))
     assert ran.code == 2

@@ -382,6 +382,17 @@ def test_a_changed_file_answers_and_a_broken_one_does_not(served: Served) -> Non
     assert 'attnsel_manifest_generation{manifest="engine"} 2.0' in metrics
 
 
+@pytest.mark.parametrize(("place", "level"), [("", "info"), ("/proc/nope", "warning")])
+def test_what_cannot_be_kept_is_said_where_it_was_wanted(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, place: str, level: str
+) -> None:
+    monkeypatch.setenv("ATTNSEL_CACHE_DIR", place)
+    served = serve()
+    served.service.tell(served.service.live.first)
+    (line,) = served.logged()
+    assert (line["event"], line["level"], line["kept"]) == ("manifest served", level, False)
+
+
 def test_a_service_that_drains_is_not_ready(served: Served) -> None:
     served.service.draining = True
     answer = served.client.get("/readyz")
@@ -407,6 +418,7 @@ def test_requests_are_counted_by_route(served: Served) -> None:
     metrics = served.client.get("/metrics").text
     assert 'attnsel_requests_total{route="/v1/backends/{name}",status="200"} 2.0' in metrics
     assert 'attnsel_requests_total{route="none",status="404"} 1.0' in metrics
+    assert re.search(r'^attnsel_build_info{version="[0-9.]+"} 1\.0$', metrics, re.MULTILINE)
     assert "nowhere" not in metrics
 
 
