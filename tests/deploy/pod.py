@@ -169,11 +169,16 @@ class Pod:
         if self._process is not None:
             self._process.kill()
 
+    def send(self, number: signal.Signals) -> None:
+        """Sends it a signal."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
     def end(self, number: signal.Signals) -> int:
         """Ends it; its exit status."""
+        self.send(number)
         process = self._process
         assert process is not None
-        process.send_signal(number)
         process.wait()
         self.lines = self._read().splitlines()
         return process.returncode
@@ -202,7 +207,10 @@ def live(pod: Pod, said: dict[str, Any]) -> dict[str, Any]:
     pod.map.write(good)
     pod.until(lambda: pod.state()["status"] == "ready")
     seen["mended"] = pod.state()
-    seen["exit"] = pod.end(signal.SIGTERM)
+    pod.send(signal.SIGTERM)
+    pod.until(lambda: pod.probe("readinessProbe") == 503)
+    seen["draining"] = [pod.probe("readinessProbe"), pod.ask("/v1/backends")[0]]
+    seen["exit"] = pod.end(signal.SIGTERM)  # a second one skips the delay
     seen["log"] = pod.lines
     return seen
 

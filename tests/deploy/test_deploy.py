@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -55,8 +56,13 @@ def said(image: list[tuple[str, str]], instruction: str) -> list[str]:
     return [value for name, value in image if name == instruction]
 
 
+def option(container: dict[str, Any], name: str) -> str:
+    args: list[str] = container["args"]
+    return args[args.index(name) + 1]
+
+
 def test_kubernetes_takes_every_object(objects: list[dict[str, Any]]) -> None:
-    assert [one["kind"] for one in objects] == ["Deployment", "Service"]
+    assert [one["kind"] for one in objects] == ["Deployment", "Service", "PodDisruptionBudget"]
     for one in objects:
         kubernetes_validate.validate(one, "1.30", strict=True)
 
@@ -64,12 +70,15 @@ def test_kubernetes_takes_every_object(objects: list[dict[str, Any]]) -> None:
 def test_the_service_finds_the_pods(
     objects: list[dict[str, Any]], container: dict[str, Any]
 ) -> None:
-    deployment, service = (one["spec"] for one in objects)
+    deployment, service, budget = (one["spec"] for one in objects)
     labels = deployment["template"]["metadata"]["labels"]
     assert service["selector"] == deployment["selector"]["matchLabels"] == labels
+    (spread,) = deployment["template"]["spec"]["topologySpreadConstraints"]
+    assert budget["selector"] == spread["labelSelector"] == deployment["selector"]
+    assert 0 < budget["minAvailable"] < deployment["replicas"]
     (port,) = container["ports"]
     assert [one["targetPort"] for one in service["ports"]] == [port["name"]]
-    assert str(port["containerPort"]) == container["args"][container["args"].index("--port") + 1]
+    assert str(port["containerPort"]) == option(container, "--port")
 
 
 def test_image_and_pod_agree(
@@ -87,6 +96,26 @@ def test_image_and_pod_agree(
     assert made.endswith(f" {cache}")
     assert cache in [one["mountPath"] for one in container["volumeMounts"]]
     assert container["image"] == f"attnsel:{PROJECT['project']['version']}"
+
+
+@pytest.mark.parametrize("file", ["Containerfile", "kubernetes.yaml"])
+def test_comments_build_and_run_this_image(file: str, container: dict[str, Any]) -> None:
+    text = (FOLDER / file).read_text()
+    assert f"podman build -f deploy/Containerfile -t {container['image']} .\n" in text
+    named = re.findall(r"(?:run --rm .* |-t )(attnsel\S*)", text)
+    assert {*named} == {container["image"]}
+
+
+def test_a_pod_has_time_to_drain(pod: dict[str, Any], container: dict[str, Any]) -> None:
+    assert "lifecycle" not in container, "the delay is the server's own"
+    assert pod["terminationGracePeriodSeconds"] > float(option(container, "--drain-delay")) + 30
+
+
+def test_no_manifest_is_applied_before_it_is_linted() -> None:
+    text = (FOLDER / "kubernetes.yaml").read_text()
+    made = [line for line in text.splitlines() if "create configmap" in line]
+    assert len(made) == 2
+    assert all("  attnsel lint capabilities.yaml && kubectl create" in line for line in made)
 
 
 def test_the_image_is_built_from_all_that_is_installed(image: list[tuple[str, str]]) -> None:
@@ -124,7 +153,7 @@ def test_a_pod_lives(pod: dict[str, Any], container: dict[str, Any]) -> None:
     mounts = {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
     kinds = {name: next(key for key in one if key != "name") for name, one in volumes.items()}
     assert kinds == {"manifests": "configMap", "cache": "emptyDir"}
-    file = Path(container["args"][container["args"].index("--manifest") + 1])
+    file = Path(option(container, "--manifest"))
     assert str(file.parent) == mounts["manifests"]
     assert container["securityContext"]["readOnlyRootFilesystem"]
     probes = ("startupProbe", "livenessProbe", "readinessProbe")
@@ -159,5 +188,6 @@ def test_a_pod_lives(pod: dict[str, Any], container: dict[str, Any]) -> None:
     assert seen["broken"] == [name | {"status": "degraded", "generation": 2}, 200]
     assert seen["killed"] == [name | {"status": "degraded", "generation": 1}, 200]
     assert seen["mended"]["status"] == "ready"
+    assert seen["draining"] == [503, 200]
     assert seen["exit"] == 0
     assert not [line for line in seen["log"] if json.loads(line)["level"] == "error"]
