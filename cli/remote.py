@@ -24,8 +24,8 @@ Put = Callable[["Selector", "Selector | RemoteSelector"], Asked]
 def ask_server(url: str, flags: Flags, put: Put) -> Asked:
     """What a server answers, with the manifest that it answered from.
 
-    The manifest says what settings mean and words the answer; if it changes between that and the
-    answer, both are asked for again.
+    The manifest says what settings mean and words the answer; if it changes meanwhile, both are
+    asked for again.
 
     Raises:
         AttnselError: the server refuses the question, or gives no answer.
@@ -48,7 +48,12 @@ def ask_server(url: str, flags: Flags, put: Put) -> Asked:
         fallback=flags.fallback,
     ) as remote:
         for _ in range(_TRIES):
-            selector = remote.fetch()
+            try:
+                selector = remote.fetch()
+            except ServerError as error:
+                if error.code != "CHANGED":
+                    raise
+                continue
             asked = put(selector, remote)
             answered = {case.resolution.manifest.digest for case in asked.cases}
             if answered == {selector.manifest.ref.digest}:

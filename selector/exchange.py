@@ -20,7 +20,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from selector.errors import AttnselError, ValueRefusedError
 from selector.fields import one_line
 
-__all__ = ["Reply", "Server", "ServerError"]
+__all__ = ["Client", "Reply", "ServerError"]
 
 _LONGEST = 64 << 20
 """Bytes of an answer; one of a model with many kinds of layers takes less than one of them."""
@@ -36,7 +36,7 @@ class ServerError(AttnselError, OSError):
 
     Attributes:
         code: ``UNREACHABLE``, ``TIMEOUT``, ``TLS``, ``CUT``, ``NOT_ATTNSEL``, ``REDIRECT``,
-            ``FAILED``, or what the server's own problem says.
+            ``FAILED``, ``NO_TOKEN``, ``CHANGED``, or what the server's own problem says.
         is_down: it cannot be reached or fails; it did not refuse the question.
     """
 
@@ -62,11 +62,11 @@ class Reply(NamedTuple):
     data: bytes
 
 
-class Server:
-    """One server, asked from any thread.
+class Client:
+    """Asks one server, from any thread.
 
     Attributes:
-        url: where it is, without a ``/`` at its end.
+        url: where the server is, without a ``/`` at its end.
         shows_token: whether a token goes with every question.
     """
 

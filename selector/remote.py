@@ -15,7 +15,7 @@ from selector import errors
 from selector.binding import Bound, Selector, given
 from selector.domains import Domain, Value
 from selector.errors import AttnselError, ValueRefusedError
-from selector.exchange import Reply, Server, ServerError
+from selector.exchange import Client, Reply, ServerError
 from selector.fields import Vocabulary
 from selector.loading import load_sources
 from selector.values import Device, Facts, Fallback, Layer, Policy, Request, Resolution
@@ -67,18 +67,14 @@ class RemoteSelector:
         Raises:
             ValueRefusedError: the URL, token or time is none.
             ManifestError: the fallback has errors.
+            UnknownManifestError: there is no such fallback.
             OSError: the fallback cannot be opened.
         """
-        self._server = Server(url, token, timeout_s)
-        self.url = self._server.url
+        self._client = Client(url, token, timeout_s)
+        self.url = self._client.url
         self._manifest = manifest
         self._as_claimed = as_claimed
-        self._fallback = _local(fallback, as_claimed)
-        self._rest_s = rest_s
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._down: Fallback | None = None
-        self._ask_at = 0.0
+        self._asking = _Asking(self._client, _local(fallback, as_claimed), rest_s, clock)
 
     def __enter__(self) -> RemoteSelector:
         return self
@@ -88,7 +84,7 @@ class RemoteSelector:
 
     def close(self) -> None:
         """Closes its connections; the next question makes another."""
-        self._server.close()
+        self._client.close()
 
     def bind(
         self,
@@ -120,7 +116,7 @@ class RemoteSelector:
         def bind_here(selector: Selector) -> Bound:
             return selector.bind(where, layer, known, said, closed_world=closed_world)
 
-        return RemoteBound(self, question, bind_here)
+        return RemoteBound(self._asking, question, bind_here)
 
     def fetch(self) -> Selector:
         """The manifest that the server holds now, with its overlays, loaded here; or the fallback.
@@ -130,74 +126,29 @@ class RemoteSelector:
             ManifestError: this version of attnsel cannot read it.
             ServerError: there was no answer in time, or the manifest changed meanwhile.
         """
-        return self.answer(self._fetched, lambda selector, _: selector)
+        return self._asking.answer(self._fetched, lambda selector, _: selector)
 
     def _fetched(self) -> Selector:
-        first = self.ask(self._path(0))
+        first = self._asking.ask(self._path(0))
         names = first.headers.get("attnsel-sources", "").split(",")
         if not 0 < len(names) <= _MOST_SOURCES:
             raise _stranger(self.url, "it does not say which files its manifest is made of")
-        others = (self.ask(self._path(number)).data for number in range(1, len(names)))
-        files = [unquote(name, errors="surrogateescape") for name in names]
-        manifest = load_sources(list(zip(files, (first.data, *others), strict=True)))
-        if manifest.ref.digest != first.headers["attnsel-digest"]:
-            words = (
-                "its manifest changed while it was read, or means something else here; ask again"
-            )
+        others = (self._asking.ask(self._path(number)) for number in range(1, len(names)))
+        replies = [first, *others]
+        (digest, *changed) = dict.fromkeys(reply.headers["attnsel-digest"] for reply in replies)
+        if changed:
+            words = "its manifest changed while it was read; ask again"
             raise ServerError(f"{self.url}: {words}", "CHANGED")
+        files = [unquote(name, errors="surrogateescape") for name in names]
+        texts = [reply.data for reply in replies]
+        manifest = load_sources(list(zip(files, texts, strict=True)))
+        if manifest.ref.digest != digest:
+            raise _stranger(self.url, "its manifest means something else here")
         return Selector(manifest.as_claimed() if self._as_claimed else manifest)
 
     def _path(self, source: int) -> str:
         name = "" if self._manifest is None else f"&manifest={quote(self._manifest, safe='')}"
         return f"/v1/manifest?source={source}{name}"
-
-    # -- for what is bound -----------------------------------------------------------------------
-
-    def ask(self, path: str, body: bytes | None = None) -> Reply:
-        """What the server answers, if it does.
-
-        Raises:
-            AttnselError: the server refuses the question, as it would be refused here.
-            ServerError: there is no such answer.
-        """
-        reply = self._server.ask(path, body)
-        if reply.status != 200:
-            raise _refusal(self._server, reply)
-        if "attnsel-digest" not in reply.headers:
-            raise _stranger(self.url, f"it answers {_kind(reply)}")
-        return reply
-
-    def answer(self, ask: Callable[[], T], ask_here: Callable[[Selector, Fallback], T]) -> T:
-        """What the server answers; or the fallback, which is told why.
-
-        Raises:
-            AttnselError: the question is refused.
-            ServerError: there is no answer, and no fallback.
-        """
-        if self._fallback is None:
-            return ask()
-        down = self._resting()
-        if down is None:
-            try:
-                return ask()
-            except ServerError as error:
-                if not error.is_down:
-                    raise
-                down = Fallback(self.url, error.code, str(error))
-            finally:
-                with self._lock:
-                    self._down, self._ask_at = down, self._clock() + self._rest_s
-        return ask_here(self._fallback, down)
-
-    def _resting(self) -> Fallback | None:
-        """Why the server is not asked now, if it is not."""
-        with self._lock:
-            if self._down is None:
-                return None
-            if self._clock() < self._ask_at:
-                return self._down
-            self._ask_at = self._clock() + self._rest_s  # this one tries; others do not wait for it
-            return None
 
 
 class RemoteBound:
@@ -205,11 +156,11 @@ class RemoteBound:
 
     def __init__(
         self,
-        selector: RemoteSelector,
+        asking: _Asking,
         question: Mapping[str, object],
         bind_here: Callable[[Selector], Bound],
     ) -> None:
-        self._selector = selector
+        self._asking = asking
         self._said = _text(question)[:-1] + b',"request":'
         self._bind_here = bind_here
         self._bound: Bound | None = None
@@ -238,15 +189,15 @@ class RemoteBound:
                 self._bound = self._bind_here(selector)
             return msgspec.structs.replace(self._bound.resolve_one(request), fallback=why)
 
-        return self._selector.answer(lambda: self._asked(body), resolve_here)
+        return self._asking.answer(lambda: self._asked(body), resolve_here)
 
     def _asked(self, body: bytes) -> Resolution:
-        reply = self._selector.ask("/v1/resolve", body)
+        reply = self._asking.ask("/v1/resolve", body)
         try:
             return _RESOLUTION.decode(reply.data)
         except (msgspec.DecodeError, UnicodeDecodeError, AttnselError) as error:
             words = f"its answer is no resolution: {' '.join(str(error).split())}"
-            raise _stranger(self._selector.url, words) from None
+            raise _stranger(self._asking.url, words) from None
 
 
 _RESOLUTION = msgspec.json.Decoder(Resolution)
@@ -286,6 +237,79 @@ def _plain(name: str, value: Value | Domain) -> Value:
     raise ValueRefusedError(f"{name} is a set of values, which cannot be sent; give one of them")
 
 
+# -- who is asked --------------------------------------------------------------------------------
+
+
+class _Asking:
+    """Asks a server; where it cannot, the fallback answers, and for a while alone.
+
+    Attributes:
+        url: of the server.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        fallback: Selector | None,
+        rest_s: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self.url = client.url
+        self._client = client
+        self._fallback = fallback
+        self._rest_s = rest_s
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._down: Fallback | None = None
+        self._ask_at = 0.0
+
+    def ask(self, path: str, body: bytes | None = None) -> Reply:
+        """What the server answers, if it does.
+
+        Raises:
+            AttnselError: the server refuses the question, as it would be refused here.
+            ServerError: there is no such answer.
+        """
+        reply = self._client.ask(path, body)
+        if reply.status != 200:
+            raise _refusal(self._client, reply)
+        if "attnsel-digest" not in reply.headers:
+            raise _stranger(self.url, f"it answers {_kind(reply)}")
+        return reply
+
+    def answer(self, ask: Callable[[], T], ask_here: Callable[[Selector, Fallback], T]) -> T:
+        """What the server answers; or the fallback, which is told why.
+
+        Raises:
+            AttnselError: the question is refused.
+            ServerError: there is no answer, and no fallback.
+        """
+        if self._fallback is None:
+            return ask()
+        down = self._resting()
+        if down is None:
+            try:
+                return ask()
+            except ServerError as error:
+                if not error.is_down:
+                    raise
+                down = Fallback(self.url, error.code, str(error))
+            finally:
+                with self._lock:
+                    self._down, self._ask_at = down, self._clock() + self._rest_s
+        return ask_here(self._fallback, down)
+
+    def _resting(self) -> Fallback | None:
+        """Why the server is not asked now, if it is not."""
+        with self._lock:
+            if self._down is None:
+                return None
+            if self._clock() < self._ask_at:
+                return self._down
+            self._ask_at = self._clock() + self._rest_s  # this one tries; others do not wait for it
+            return None
+
+
 # -- answers that are none -----------------------------------------------------------------------
 
 
@@ -309,12 +333,12 @@ _REFUSALS: dict[str, type[AttnselError]] = {
 }
 
 
-def _refusal(server: Server, reply: Reply) -> AttnselError:
+def _refusal(client: Client, reply: Reply) -> AttnselError:
     """Why there is no answer."""
-    url, status = server.url, reply.status
+    url, status = client.url, reply.status
     problem = _problem(reply)
     if status == 401:
-        words = "refuses the token" if server.shows_token else "wants a bearer token"
+        words = "refuses the token" if client.shows_token else "wants a bearer token"
         return ServerError(f"{url}: {words}", "NO_TOKEN")
     if problem is not None and problem.code in _REFUSALS and status < 500:
         return _REFUSALS[problem.code](problem.detail)

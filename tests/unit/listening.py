@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -26,11 +26,37 @@ Answer = bytes | Callable[[socket.socket], None]
 
 
 @contextmanager
+def running(
+    app: Any, deadline_s: float = 3600, lifespan: Literal["on", "off"] = "off"
+) -> Iterator[int]:
+    """The port of an application, whose connections are those of a service."""
+    uvicorn = pytest.importorskip("uvicorn")
+    from selector.service.connections import connections
+
+    config = uvicorn.Config(
+        app,
+        http=connections(deadline_s),
+        ws="none",
+        log_config=None,
+        access_log=False,
+        lifespan=lifespan,
+    )
+    server = uvicorn.Server(config)
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as listening:
+        thread = Thread(target=server.run, args=([listening],))
+        thread.start()
+        try:
+            yield listening.getsockname()[1]
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+@contextmanager
 def service(
     manifests: Sequence[str] = (), overlays: Sequence[str] = (), token: str | None = None
 ) -> Iterator[str]:
     """The URL of a service; its files are not looked at."""
-    uvicorn = pytest.importorskip("uvicorn")
     pytest.importorskip("starlette")
     from selector.live import LiveManifests
     from selector.service.access import Access
@@ -39,16 +65,17 @@ def service(
 
     live = LiveManifests.load(manifests, overlays)
     app = Service(live, Log(io.StringIO()), access=Access(token), watch_s=3600)
-    config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="on")
-    server = uvicorn.Server(config)
-    with socket.create_server(("127.0.0.1", 0), backlog=64) as listening:
-        thread = Thread(target=server.run, args=([listening],))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-        finally:
-            server.should_exit = True
-            thread.join()
+    with running(app, lifespan="on") as port:
+        yield f"http://127.0.0.1:{port}"
+
+
+def write_overlay(file: Path, backend: str) -> str:
+    """The path of an overlay that gives 9.0 this backend."""
+    file.write_text(
+        "attnsel: 1\noverlay: own\npriorities:\n"
+        f"  - {{when: {{capability: '9.0'}}, order: [{backend}], reason: Mine.}}\n"
+    )
+    return str(file)
 
 
 class Scripted:

@@ -216,3 +216,22 @@ def test_a_manifest_that_changes_between_two_answers_is_asked_again(run: Run) ->
             ran = run("resolve", *QUESTION, "--server", url)
             assert ran.code == 2
             assert ran.complaint == f"{url}: its manifest keeps changing; ask again"
+
+
+def test_a_manifest_that_changes_before_its_overlay_is_read_is_asked_again(
+    run: Run, tmp_path: Path
+) -> None:
+    own = listening.write_overlay(tmp_path / "own.yaml", "math")
+    new = listening.write_overlay(tmp_path / "new.yaml", "torch_sdpa_math")
+    local = ["--manifest", "capabilities.yaml", "--overlay", new]
+    with (
+        listening.service([str(SMALL)], [own]) as one,
+        listening.service(["capabilities.yaml"], [new]) as other,
+    ):
+        with listening.between(one, other, other) as url:
+            ran = run("resolve", *QUESTION, "--server", url)
+            assert ran == run("resolve", *QUESTION, *local)
+        with listening.between(one, other, one, other, one, other) as url:
+            ran = run("resolve", *QUESTION, "--server", url)
+            assert ran.code == 2
+            assert ran.complaint == f"{url}: its manifest keeps changing; ask again"

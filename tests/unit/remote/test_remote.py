@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from pathlib import Path
@@ -22,6 +20,7 @@ from selector import (
     Policy,
     RemoteSelector,
     Selector,
+    ServerError,
 )
 from selector.domains import Domain
 from selector.errors import (
@@ -36,25 +35,9 @@ from selector.models import load_model
 from selector.report.data import json_text, resolution_json
 from tests.cases.test_conformance import CASES, bound_to, device_of, facts_of, layer_of, served_as
 from tests.unit import listening
-from tests.unit.listening import LAYER, NOBODY, ask, read_request, said, scripted
+from tests.unit.listening import LAYER, NOBODY, ask, read_request, said, scripted, write_overlay
 
-
-@pytest.fixture(autouse=True)
-def _without_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
-        monkeypatch.delenv(name)
-
-
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    with listening.service(["capabilities.yaml", "vllm-0.33.0"]) as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
-def here() -> Selector:
-    return Selector.load("capabilities.yaml")
-
+SMALL = Path(__file__).parents[1] / "cli" / "small.yaml"
 
 # -- the same answers ----------------------------------------------------------------------------
 
@@ -111,12 +94,8 @@ def test_a_window_of_a_size_that_is_not_known(url: str, here: Selector) -> None:
 
 
 def test_the_manifest_is_fetched_with_its_overlays(tmp_path: Path) -> None:
-    overlay = tmp_path / "own, ünd.yaml"
-    overlay.write_text(
-        "attnsel: 1\noverlay: own\npriorities:\n"
-        "  - {when: {capability: '9.0'}, order: [torch_sdpa_math], reason: Mine.}\n"
-    )
-    files = ["capabilities.yaml"], [str(overlay)]
+    overlay = write_overlay(tmp_path / "own, ünd.yaml", "torch_sdpa_math")
+    files = ["capabilities.yaml"], [overlay]
     with listening.service(*files) as url:
         for claimed in (False, True):
             expected = Selector.load(files[0][0], overlays=files[1], as_claimed=claimed).manifest
@@ -128,6 +107,31 @@ def test_the_manifest_is_fetched_with_its_overlays(tmp_path: Path) -> None:
                 p.position for p in expected.priorities
             ]
             assert answer.prefill.reason == "Mine."
+
+
+def test_a_manifest_that_changes_while_it_is_fetched(tmp_path: Path) -> None:
+    """To one that the overlay which was read with it does not fit."""
+    own, new = tmp_path / "own.yaml", tmp_path / "new.yaml"
+    with (
+        listening.service([str(SMALL)], [write_overlay(own, "math")]) as one,
+        listening.service(["capabilities.yaml"], [write_overlay(new, "torch_sdpa_math")]) as other,
+        listening.between(one, other, other) as url,
+        RemoteSelector(url) as remote,
+    ):
+        with pytest.raises(ServerError, match="changed while it was read; ask again") as raised:
+            remote.fetch()
+        assert raised.value.code == "CHANGED"
+        expected = Selector.load("capabilities.yaml", overlays=[new]).manifest
+        assert remote.fetch().manifest.ref == expected.ref
+
+
+def test_a_manifest_that_means_something_else_here() -> None:
+    headers = "attnsel-digest: 1", "attnsel-sources: small.yaml"
+    answer = said("200 OK", *headers, body=SMALL.read_bytes())
+    with scripted(answer) as server, RemoteSelector(server.url) as remote:
+        with pytest.raises(ServerError, match="another version: its manifest means") as raised:
+            remote.fetch()
+        assert raised.value.code == "NOT_ATTNSEL"
 
 
 # -- questions that are refused ------------------------------------------------------------------

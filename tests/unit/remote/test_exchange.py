@@ -6,7 +6,7 @@ import os
 import pickle
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,23 +22,6 @@ from tests.unit.listening import LAYER, NOBODY, ask, failure, read_request, said
 TOKEN = "correct-horse-battery"
 HTML = said("200 OK", "content-type: text/html", body=b"<html>")
 PROBLEM = "content-type: application/problem+json"
-
-
-@pytest.fixture(autouse=True)
-def _without_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
-        monkeypatch.delenv(name)
-
-
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    with listening.service(["capabilities.yaml", "vllm-0.33.0"]) as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
-def here() -> Selector:
-    return Selector.load("capabilities.yaml")
 
 
 # -- what is given ---------------------------------------------------------------------------
@@ -321,7 +304,7 @@ def test_a_connection_whose_answer_was_given_up_is_not_kept() -> None:
     with scripted(hold) as server, RemoteSelector(server.url, timeout_s=0.2) as remote:
         with pytest.raises(ServerError):
             remote.bind("9.0", LAYER).resolve(1, 1)
-        assert remote._server._idle == []
+        assert remote._client._idle == []
         held.set()
 
 
@@ -338,14 +321,14 @@ def test_a_forked_process_makes_its_own_connections(url: str) -> None:
     with RemoteSelector(url) as remote:
         bound = remote.bind("9.0", LAYER)
         bound.resolve(1, 1)
-        (kept,) = remote._server._idle
+        (kept,) = remote._client._idle
         child = os.fork()
         if child == 0:
             try:
                 bound.resolve(2, 2)
-                os._exit(0 if remote._server._idle[0] is not kept else 1)
+                os._exit(0 if remote._client._idle[0] is not kept else 1)
             finally:
                 os._exit(2)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert bound.resolve(3, 3).request == Request(3, 3)
-        assert remote._server._idle == [kept]
+        assert remote._client._idle == [kept]
