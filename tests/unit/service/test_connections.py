@@ -2,44 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Iterator
-from threading import Event, Thread
+from contextlib import ExitStack
+from threading import Event
 from typing import Any
 
 import pytest
 
-uvicorn = pytest.importorskip("uvicorn")
-
-from selector.service.connections import connections  # noqa: E402
+from tests.unit.listening import running
 
 HEAD = b"POST / HTTP/1.1\r\nhost: x\r\n"
 App = Callable[[Any, Any, Any], Awaitable[None]]
 Connect = Callable[..., socket.socket]
 
+PATIENCE_S = 20
+"""What takes so long does not come: the test fails, and the server ends."""
+
 
 @pytest.fixture
 def connect() -> Iterator[Connect]:
     """Starts a server of an application and connects to it."""
-    started: list[tuple[Any, Thread, socket.socket]] = []
-    made: list[socket.socket] = []
+    with ExitStack() as stack:
 
-    def start(app: App, deadline_s: float = 3600) -> socket.socket:
-        kind = connections(deadline_s)
-        config = uvicorn.Config(app, http=kind, ws="none", log_config=None, lifespan="off")
-        server, listening = uvicorn.Server(config), socket.create_server(("127.0.0.1", 0))
-        thread = Thread(target=server.run, args=([listening],))
-        thread.start()
-        started.append((server, thread, listening))
-        made.append(socket.create_connection(listening.getsockname(), 60))
-        return made[-1]
+        def start(app: App, deadline_s: float = 3600) -> socket.socket:
+            port = stack.enter_context(running(app, deadline_s))
+            return stack.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE_S))
 
-    yield start
-    for one in made:
-        one.close()
-    for server, thread, _ in started:
-        server.should_exit = True
-        thread.join()
+        yield start
 
 
 async def hello(scope: Any, receive: Any, send: Any) -> None:
@@ -128,8 +119,6 @@ def test_an_answer_that_is_not_taken_is_dropped(connect: Connect) -> None:
         gone.set()
 
     async def send_one(receive: Any, send: Any) -> bool | None:
-        import asyncio
-
         await send({"type": "http.response.body", "body": b"a" * 65536, "more_body": True})
         try:
             message = await asyncio.wait_for(receive(), 0.01)
@@ -139,7 +128,7 @@ def test_an_answer_that_is_not_taken_is_dropped(connect: Connect) -> None:
 
     connection = connect(endless, 0.2)
     connection.sendall(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
-    assert gone.wait(60)
+    assert gone.wait(PATIENCE_S)
 
 
 def test_who_leaves_with_a_request_behind_another_is_gone_for_both(connect: Connect) -> None:
@@ -148,7 +137,7 @@ def test_who_leaves_with_a_request_behind_another_is_gone_for_both(connect: Conn
 
     async def slow(scope: Any, receive: Any, send: Any) -> None:
         asked.set()
-        while (await receive())["type"] != "http.disconnect":
+        while (await asyncio.wait_for(receive(), PATIENCE_S))["type"] != "http.disconnect":
             pass
         left.set()
         try:
@@ -159,8 +148,8 @@ def test_who_leaves_with_a_request_behind_another_is_gone_for_both(connect: Conn
 
     connection = connect(slow)
     connection.sendall(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n" * 2)
-    assert asked.wait(60)
+    assert asked.wait(PATIENCE_S)
     connection.close()
-    assert left.wait(60)
-    assert ended.wait(60)
+    assert left.wait(PATIENCE_S)
+    assert ended.wait(PATIENCE_S)
     assert failed == []
