@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -17,6 +18,7 @@ __all__ = [
     "Deny",
     "FactsFrom",
     "FactsOption",
+    "FallbackOption",
     "Format",
     "FormatOption",
     "Gpu",
@@ -26,7 +28,10 @@ __all__ = [
     "PrefillBackend",
     "QueryLen",
     "SeqLen",
+    "ServerOption",
     "Settings",
+    "TimeoutOption",
+    "TokenFileOption",
 ]
 
 
@@ -214,5 +219,31 @@ AsClaimed = Annotated[
 ]
 ClosedWorld = Annotated[
     bool, typer.Option("--closed-world", help="Take software that is unknown as not installed.")
+]
+ServerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--server",
+        metavar="URL",
+        help="Ask this server (`attnsel serve`); --manifest then names one that it serves. "
+        "Default: its first.",
+    ),
+]
+TimeoutOption = Annotated[
+    float | None,
+    typer.Option(metavar="SECONDS", help="Longest time for each answer of the server. Default: 5."),
+]
+TokenFileOption = Annotated[
+    Path | None,
+    typer.Option(metavar="PATH", help="Show the server the bearer token that this file holds."),
+]
+FallbackOption = Annotated[
+    str | None,
+    typer.Option(
+        "--fallback",
+        metavar="NAME|PATH",
+        help="The manifest that answers here, and says so, if the server cannot.",
+        autocompletion=complete_manifest,
+    ),
 ]
 FormatOption = Annotated[Format, typer.Option("--format", help="Form of the output.")]

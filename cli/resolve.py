@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
 import typer
 
 from cli.exits import Exit
@@ -16,6 +13,7 @@ from cli.options import (
     DecodeBackend,
     Deny,
     FactsOption,
+    FallbackOption,
     Format,
     FormatOption,
     Gpu,
@@ -25,8 +23,10 @@ from cli.options import (
     PrefillBackend,
     QueryLen,
     SeqLen,
+    ServerOption,
     Settings,
-    complete_manifest,
+    TimeoutOption,
+    TokenFileOption,
 )
 
 
@@ -47,34 +47,10 @@ def resolve(
     facts: FactsOption = None,
     as_claimed: AsClaimed = False,
     closed_world: ClosedWorld = False,
-    server: Annotated[
-        str | None,
-        typer.Option(
-            "--server",
-            metavar="URL",
-            help="Ask this server (`attnsel serve`); --manifest then names one that it serves. "
-            "Default: its first.",
-        ),
-    ] = None,
-    timeout: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SECONDS", help="Longest time for each answer of the server. Default: 5."
-        ),
-    ] = None,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(metavar="PATH", help="Show the server the bearer token that this file holds."),
-    ] = None,
-    fallback: Annotated[
-        str | None,
-        typer.Option(
-            "--fallback",
-            metavar="NAME|PATH",
-            help="The manifest that answers here, and says so, if the server cannot.",
-            autocompletion=complete_manifest,
-        ),
-    ] = None,
+    server: ServerOption = None,
+    timeout: TimeoutOption = None,
+    token_file: TokenFileOption = None,
+    fallback: FallbackOption = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
     """Say which backends run a layer, and why not the others.
