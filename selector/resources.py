@@ -44,10 +44,12 @@ def manifest_path(reference: str) -> Path:
     path = Path(reference)
     if "/" in reference or path.suffix in (".yaml", ".yml"):
         return path
-    shipped = resource("manifests") / f"{reference}.yaml"
+    file = f"{reference}.yaml"
+    shipped = resource(file if file == DEFAULT_MANIFEST else f"manifests/{file}")
     return shipped if shipped.exists() else path
 
 
 def manifest_names() -> list[str]:
-    """The names of the manifests that ship, beside the default one."""
-    return sorted(path.stem for path in resource("manifests").glob("*.yaml"))
+    """The names of the manifests that ship, the default one first."""
+    others = sorted(path.stem for path in resource("manifests").glob("*.yaml"))
+    return [DEFAULT_MANIFEST.removesuffix(".yaml"), *others]

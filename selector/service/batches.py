@@ -16,7 +16,7 @@ import msgspec
 
 from selector.devices import find_device
 from selector.live import Snapshot
-from selector.service.bodies import is_deeper, read_body
+from selector.service.bodies import is_deeper, read_body, said_twice
 from selector.service.calls import JSON, Call
 from selector.service.limits import Limits
 from selector.service.problems import Problem
@@ -76,7 +76,8 @@ class Readers:
         device = query.get("device")
         default = None if device is None else find_device(device)
         selector = snapshot.claimed if _flag(query, "as_claimed") else snapshot.selector
-        return RowReader(selector, default, closed_world=_flag(query, "closed_world"))
+        closed_world = _flag(query, "closed_world")
+        return RowReader(selector, default, closed_world=closed_world, refuse_misspelt=True)
 
     def give_back(self, query: Query, reader: RowReader) -> None:
         """Keeps what has read a table for the next one like it; the oldest makes room."""
@@ -122,10 +123,14 @@ def _read_array(data: bytes, limits: Limits) -> list[bytes]:
         raise
     _check_rows(len(rows), limits)
     seen: set[bytes] = set()
-    for row in rows:
+    for number, row in enumerate(rows, 1):
         shape = shape_of(row)
         if shape not in seen:
-            read_body(row, dict[str, Any], limits.depth - 1)
+            try:
+                read_body(row, dict[str, Any], limits.depth - 1)
+            except Problem as problem:
+                detail = f"row {number}: {problem.detail}"
+                raise Problem(problem.status, problem.code, detail) from None
             if len(seen) < _MOST_SHAPES:
                 seen.add(shape)
     return rows
@@ -157,7 +162,10 @@ def _lines(rows: list[tuple[int, bytes]], reader: RowReader, limits: Limits) -> 
 def _row(limits: Limits, line: bytes, number: int) -> dict[str, Any] | BadLine:
     if is_deeper(line, limits.depth):
         return BadLine(number, f"line {number} is nested more than {limits.depth} deep")
-    return read_line(line, number)
+    row = read_line(line, number)
+    if isinstance(row, dict) and (twice := said_twice(line)) is not None:
+        return BadLine(number, f'line {number} says "{twice}" twice in one object')
+    return row
 
 
 # -- Arrow ---------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from selector.fields import one_line
+from selector.fields import close_matches, one_line
 from selector.service.problems import Problem
 from selector.values import Device, Facts, Policy, Request
 
@@ -23,6 +23,7 @@ __all__ = [
     "Sides",
     "is_deeper",
     "read_body",
+    "said_twice",
 ]
 
 T = TypeVar("T")
@@ -196,34 +197,57 @@ def read_body(data: bytes, kind: type[T], depth: int) -> T:
     """
     if is_deeper(data, depth):
         raise Problem(400, "TOO_DEEP", f"the body is nested more than {depth} deep")
+    if not data.strip():
+        raise Problem(400, "NOT_JSON", "the body is empty")
     try:
         body = msgspec.json.decode(data, type=kind)
-        json.loads(data, object_pairs_hook=_refuse_twice)
+        twice = said_twice(data)
     except msgspec.ValidationError as error:
         raise Problem(422, "BODY", _words(error)) from None
     except (ValueError, RecursionError) as error:
         raise Problem(400, "NOT_JSON", f"the body is no JSON: {_words(error)}") from None
+    if twice is not None:
+        raise Problem(422, "BODY", f'"{twice}" is said twice in one object')
     return body
 
 
-def _refuse_twice(pairs: list[tuple[str, object]]) -> None:
-    """Refuses an object that has a key twice: which of them counts, readers do not agree on.
+def said_twice(data: bytes) -> str | None:
+    """A key that an object in JSON has twice: which of them counts, readers do not agree on.
 
     Raises:
-        Problem: there is one.
+        RecursionError: it is nested too deeply.
+        ValueError: it is no JSON.
     """
-    names = {name for name, _ in pairs}
-    if len(names) < len(pairs):
-        said = [name for name, _ in pairs]
-        twice = next(name for name in said if said.count(name) > 1)
-        raise Problem(422, "BODY", f'"{one_line(twice)}" is said twice in one object')
+    found: list[str] = []
+
+    def look(pairs: list[tuple[str, object]]) -> None:
+        names = [name for name, _ in pairs]
+        if len({*names}) < len(names):
+            found.append(next(name for name in names if names.count(name) > 1))
+
+    json.loads(data, object_pairs_hook=look)
+    return one_line(found[0]) if found else None
 
 
 def _words(error: Exception) -> str:
-    words = " ".join(str(error).replace("`", '"').split())
-    return f"{words[:1].lower()}{words[1:300]}"
+    """What a decoder says, as the end of a sentence; the field that an unknown one is close to."""
+    words = " ".join(str(error).replace("`", '"').split())[:300]
+    if not words[1:2].isupper():
+        words = f"{words[:1].lower()}{words[1:]}"
+    unknown = re.search(r'unknown field "([^"]*)"', words)
+    near = [] if unknown is None else close_matches(unknown[1], _FIELDS)
+    if near:
+        return f"{words}; did you mean {near[0]}?"
+    return f'{words}; a version is a text: "12.8"' if "$.facts" in words else words
 
 
+_FIELDS = sorted(
+    {
+        name
+        for kind in (Question, Lengths, Logged, Sides, Side, _Device, _Policy)
+        for name in kind.__struct_fields__
+    }
+)
 _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
 _NO_BRACKETS = bytes({*range(256)} - {*b"[{]}"})
 _BEGINNING = 1 << 16

@@ -46,7 +46,8 @@ class Workers:
                 worker = await self._idle.get()
                 reply = await self._ask(worker, (work, *arguments), self._idle)
         except TimeoutError:
-            raise Problem(503, "DEADLINE", "no answer was found in time") from None
+            detail = f"no answer was found within {deadline_s:g} s, waiting for others included"
+            raise Problem(503, "DEADLINE", detail) from None
         if isinstance(reply, bytes):
             return reply
         raise Problem(*reply)

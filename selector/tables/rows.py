@@ -17,7 +17,7 @@ from selector.binding import Bound, Selector
 from selector.devices import find_device
 from selector.domains import Domain
 from selector.errors import AttnselError, ContradictionError, UnknownModelError, ValueRefusedError
-from selector.fields import REQUEST_FIELDS, one_line
+from selector.fields import REQUEST_FIELDS, close_matches, one_line
 from selector.manifest import (
     BATCH_COLUMNS,
     DEVICE_COLUMNS,
@@ -55,7 +55,9 @@ def load_preset(name: str) -> Model:
     from selector.models import load_model, presets
 
     if name.lower() not in presets():
-        raise UnknownModelError(f'no preset is called "{one_line(name)}"')
+        near = close_matches(name[:100], presets())
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise UnknownModelError(f'no preset is called "{one_line(name)}"{hint}')
     return load_model(name)
 
 
@@ -66,6 +68,7 @@ class _Reading(NamedTuple):
     values: Mapping[str, Mapping[str, Any]] | None = None
     dense: bool = False
     given: bool = False
+    meant: str | None = None
 
     def keeps(self, value: Any) -> bool:
         """Whether a value that is not listed keeps the column's ordinary meaning."""
@@ -80,6 +83,8 @@ class RowReader:
         default: the device of rows that name none.
         closed_world: take what is unknown not to be there.
         load: reads a row's ``model``; only shipped presets unless the caller trusts the rows.
+        refuse_misspelt: whether a column that reads like a known one is an error of its row; else
+            it is passed through, as others are.
     """
 
     def __init__(
@@ -89,8 +94,10 @@ class RowReader:
         *,
         closed_world: bool = False,
         load: Callable[[str], Model] = load_preset,
+        refuse_misspelt: bool = False,
     ) -> None:
         self.selector = selector
+        self.refuse_misspelt = refuse_misspelt
         self.default = default
         self.closed_world = closed_world
         self.load = load
@@ -150,7 +157,8 @@ class RowReader:
     def reads(self, column: str) -> bool:
         """Whether a column says something, other than lengths."""
         reading = self._reads.get(column) or self._read(column)
-        return reading.field is not None or reading.values is not None or reading.dense
+        said = (reading.field, reading.values, reading.meant)
+        return reading.dense or any(one is not None for one in said)
 
     def _supposer(self) -> Compiled:
         """Answers as if every sparse entry could compute prefill densely."""
@@ -172,6 +180,10 @@ class RowReader:
             reading = self._reads.get(column) or self._read(column)
             if isinstance(value, float) and value != value:
                 value = None  # tables of numbers have no other null
+            if reading.meant is not None and value is not None:
+                raise ValueRefusedError(
+                    f'no column is called "{one_line(column)}"; did you mean {reading.meant}?'
+                )
             if reading.dense:
                 dense = dense or _flag(column, value)
             elif reading.values is not None and not reading.keeps(value):
@@ -234,8 +246,18 @@ class RowReader:
                     reading = _Reading(self.selector.manifest.vocabulary.field(column).name)
                 except AttnselError:
                     self.ignored.add(column)
+                    reading = _Reading(meant=self._meant(column))
         self._reads[column] = reading
         return reading
+
+    def _meant(self, column: str) -> str | None:
+        """The column that a misspelt one is refused for."""
+        if not self.refuse_misspelt:
+            return None
+        manifest = self.selector.manifest
+        known = (*manifest.vocabulary.spellings, *_SPECIAL, *manifest.facts)
+        known += (*REQUEST_COLUMNS, *BATCH_COLUMNS)
+        return next(iter(close_matches(column[:100], known, 0.85)), None)
 
     def _both(self, name: str, said: Mapping[str, Any]) -> Any:
         """The narrower of two statements of one field, when both can hold."""
@@ -314,7 +336,9 @@ class RowReader:
             return find_device(str(platform))
         device = next(iter(found.values()), self.default)
         if device is None:
-            raise ValueRefusedError('the row names no device; give "arch", or --arch for all rows')
+            raise ValueRefusedError(
+                'the row names no device; give "arch", or a device for all rows'
+            )
         for column, other in found.items():
             if (device.platform, device.capability) != (other.platform, other.capability):
                 raise ContradictionError(f"{next(iter(found))} is {device}, {column} {other}")

@@ -12,6 +12,7 @@ from selector.document import read_document, read_text
 from selector.lint import lint
 from selector.lint.catalogue import codes
 from selector.loading import read
+from selector.resources import manifest_names, manifest_path, resource
 from selector.schema import load_schema
 from selector.values import Finding, Severity
 
@@ -308,3 +309,9 @@ def test_a_long_value_is_cut_in_the_message() -> None:
     found += lint(read_text(named, "m.yaml"))
     assert [f.code for f in found[2:]] == ["CAP013", "CAP013"]
     assert all(len(str(f)) < 300 for f in found)
+
+
+def test_every_manifest_that_ships_has_a_name() -> None:
+    for name in manifest_names():
+        assert manifest_path(name).exists()
+    assert manifest_path("capabilities") == resource("capabilities.yaml")

@@ -216,7 +216,7 @@ def test_contradictory_rows(reader: RowReader, values: dict[str, Any], said: str
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"arch": ...}, 'the row names no device; give "arch", or --arch for all rows'),
+        ({"arch": ...}, 'the row names no device; give "arch", or a device for all rows'),
         ({"arch": ..., "platform": "cuda"}, "the row names no device"),
         ({"arch": "hopper"}, 'unknown architecture or GPU "hopper"'),
         ({"arch": ""}, 'unknown architecture or GPU ""'),

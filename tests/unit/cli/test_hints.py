@@ -69,7 +69,8 @@ def test_a_manifest_that_is_meant_is_named(run: Run, command: tuple[str, ...]) -
 def test_manifests_that_ship_are_listed_where_none_is_near(run: Run) -> None:
     said = run("verify", "tgi").complaint
     assert said == (
-        "tgi: no such file or directory, and no manifest that ships is called so (vllm-0.33.0)"
+        "tgi: no such file or directory, and no manifest that ships is called so (capabilities, "
+        "vllm-0.33.0)"
     )
 
 

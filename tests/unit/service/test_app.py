@@ -448,3 +448,44 @@ def test_every_answer_names_a_manifest(
     now = served.service.live[manifest].current
     names = ("attnsel-manifest", "attnsel-digest", "attnsel-generation")
     assert [answer.headers[name] for name in names] == [manifest, now.digest, "1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "the body is empty"),
+        (" ", "the body is empty"),
+        ("{x}", "the body is no JSON: JSON is malformed"),
+        ('{"device": "H200", "modle": "x"}', 'unknown field "modle"; did you mean model?'),
+        (
+            '{"device": "H200", "request": {"query_length": 1}}',
+            'unknown field "query_length" - at "$.request"; did you mean query_len?',
+        ),
+        ('{"device": "H200", "facts": {"cuda": 12.8}}', 'a version is a text: "12.8"'),
+        ('{"device": "H200", "model": "qwen3-9b"}', "did you mean qwen3-8b?"),
+    ],
+)
+def test_a_problem_says_what_was_meant(served: Served, text: str, words: str) -> None:
+    assert words in served.client.post("/v1/resolve", content=text).json()["detail"]
+
+
+def test_a_comparison_of_served_manifests_is_worked_out_once(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worked: list[object] = []
+    work = served.service.work
+
+    async def count(*arguments: Any) -> bytes:
+        worked.append(arguments)
+        return await work(*arguments)
+
+    monkeypatch.setattr(served.service, "work", count)
+    sides = {"old": "engine", "new": {"name": "engine", "as_claimed": True}}
+    answers = [served.client.post("/v1/diff", json=sides).content for _ in range(2)]
+    assert answers[0] == answers[1]
+    assert len(worked) == 1
+    served.client.post("/v1/diff", json=sides | {"limit": 1})
+    served.file.write_text(served.file.read_text().replace('version: "1"', 'version: "2"'))
+    served.service.live["engine"].reload()
+    served.client.post("/v1/diff", json=sides)
+    assert len(worked) == 3

@@ -169,6 +169,42 @@ def test_an_array_is_refused_as_a_whole(serve: Serve, text: str, code: str) -> N
     assert answer.json()["code"] == code
 
 
+@pytest.mark.parametrize("form", ["lines", "array", "arrow"])
+def test_a_column_that_reads_like_a_known_one_is_an_error_of_its_row(
+    served: Served, form: str
+) -> None:
+    rows = [ROW | {"query_lne": 5, "mine": 1}, ROW | {"query_lne": None, "query_len": 7}]
+    if form == "arrow":
+        pyarrow = pytest.importorskip("pyarrow")
+        sink = io.BytesIO()
+        table = pyarrow.Table.from_pylist(rows)
+        with pyarrow.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+        answer = served.client.post("/v1/resolve:batch", content=sink.getvalue(), headers=ARROW)
+        found = pyarrow.ipc.open_stream(answer.content).read_all().to_pylist()
+    elif form == "lines":
+        answer = served.client.post("/v1/resolve:batch", content=as_lines(rows), headers=LINES)
+        found = [json.loads(line) for line in answer.text.splitlines()]
+    else:
+        found = served.client.post("/v1/resolve:batch", json=rows).json()
+    words = 'no column is called "query_lne"; did you mean query_len?'
+    assert [row["error"] for row in found] == [words, None]
+
+
+def test_a_line_that_says_something_twice_is_an_error_of_its_row(served: Served) -> None:
+    text = '{"arch": "9.0", "arch": "8.0"}\n{"arch": "9.0", "own": {"a": 1, "a": 2}}\n'
+    answer = served.client.post("/v1/resolve:batch", content=text, headers=LINES)
+    assert [json.loads(line)["error"] for line in answer.text.splitlines()] == [
+        'line 1 says "arch" twice in one object',
+        'line 2 says "a" twice in one object',
+    ]
+
+
+def test_a_refusal_of_an_array_says_which_row(served: Served) -> None:
+    answer = served.client.post("/v1/resolve:batch", content='[{"arch": "9.0"}, 5]')
+    assert answer.json()["detail"] == 'row 2: expected "object", got "int"'
+
+
 class Asking:
     """A client without a connection: says when it is gone, and lets pieces wait."""
 
