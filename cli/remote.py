@@ -17,6 +17,7 @@ __all__ = ["ask_server"]
 
 _TIMEOUT_S = 5.0
 _TRIES = 3
+_TURNS = 2
 
 Put = Callable[["Selector", "Selector | RemoteSelector"], Asked]
 
@@ -24,8 +25,8 @@ Put = Callable[["Selector", "Selector | RemoteSelector"], Asked]
 def ask_server(url: str, flags: Flags, put: Put) -> Asked:
     """What a server answers, with the manifest that it answered from.
 
-    The manifest says what settings mean and words the answer; if it changes meanwhile, both are
-    asked for again.
+    The manifest says what settings mean and words the answer. If another one answers, because it
+    changed, or because what stands between asks several servers in turn, both are asked again.
 
     Raises:
         AttnselError: the server refuses the question, or gives no answer.
@@ -54,8 +55,9 @@ def ask_server(url: str, flags: Flags, put: Put) -> Asked:
                 if error.code != "CHANGED":
                     raise
                 continue
-            asked = put(selector, remote)
-            answered = {case.resolution.manifest.digest for case in asked.cases}
-            if answered == {selector.manifest.ref.digest}:
-                return asked
+            for _ in range(_TURNS):
+                asked = put(selector, remote)
+                answered = {case.resolution.manifest.digest for case in asked.cases}
+                if answered == {selector.manifest.ref.digest}:
+                    return asked
         raise ServerError(f"{remote.url}: its manifest keeps changing; ask again", "CHANGED")

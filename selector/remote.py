@@ -25,6 +25,7 @@ __all__ = ["RemoteBound", "RemoteSelector"]
 T = TypeVar("T")
 
 _MOST_SOURCES = 100
+_TURNS = 2
 
 
 class RemoteSelector:
@@ -133,18 +134,27 @@ class RemoteSelector:
         names = first.headers.get("attnsel-sources", "").split(",")
         if not 0 < len(names) <= _MOST_SOURCES:
             raise _stranger(self.url, "it does not say which files its manifest is made of")
-        others = (self._asking.ask(self._path(number)) for number in range(1, len(names)))
-        replies = [first, *others]
-        (digest, *changed) = dict.fromkeys(reply.headers["attnsel-digest"] for reply in replies)
-        if changed:
-            words = "its manifest changed while it was read; ask again"
-            raise ServerError(f"{self.url}: {words}", "CHANGED")
+        digest = first.headers["attnsel-digest"]
+        replies = [first, *(self._source(number, digest) for number in range(1, len(names)))]
         files = [unquote(name, errors="surrogateescape") for name in names]
         texts = [reply.data for reply in replies]
         manifest = load_sources(list(zip(files, texts, strict=True)))
         if manifest.ref.digest != digest:
             raise _stranger(self.url, "its manifest means something else here")
         return Selector(manifest.as_claimed() if self._as_claimed else manifest)
+
+    def _source(self, number: int, digest: str) -> Reply:
+        """A file of the manifest with this digest, also where several servers answer in turn.
+
+        Raises:
+            ServerError: it changed meanwhile.
+        """
+        for _ in range(_TURNS):
+            reply = self._asking.ask(self._path(number))
+            if reply.headers["attnsel-digest"] == digest:
+                return reply
+        words = "its manifest changed while it was read; ask again"
+        raise ServerError(f"{self.url}: {words}", "CHANGED")
 
     def _path(self, source: int) -> str:
         name = "" if self._manifest is None else f"&manifest={quote(self._manifest, safe='')}"

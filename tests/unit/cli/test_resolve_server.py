@@ -208,14 +208,26 @@ def test_a_local_manifest_answers_and_says_so(run: Run) -> None:
 def test_a_manifest_that_changes_between_two_answers_is_asked_again(run: Run) -> None:
     """What words the answer is the manifest that gave it, or there is no answer."""
     with listening.service([str(SMALL)]) as one, listening.service(["capabilities.yaml"]) as other:
-        with listening.between(one, other, other) as url:
+        with listening.between(one, other) as url:  # the last one for ever
             ran = run("resolve", *QUESTION, "--server", url)
             here = run("resolve", *QUESTION, "--manifest", "capabilities.yaml")
             assert ran == here
-        with listening.between(one, other, one, other, one, other) as url:
+        with listening.between(*[one, other, other] * 3) as url:
             ran = run("resolve", *QUESTION, "--server", url)
             assert ran.code == 2
             assert ran.complaint == f"{url}: its manifest keeps changing; ask again"
+
+
+def test_servers_that_differ_and_answer_in_turn(run: Run, tmp_path: Path) -> None:
+    own = listening.write_overlay(tmp_path / "own.yaml", "math")
+    new = listening.write_overlay(tmp_path / "new.yaml", "torch_sdpa_math")
+    local = ["--manifest", str(SMALL), "--overlay", own]
+    with (
+        listening.service([str(SMALL)], [own]) as one,
+        listening.service(["capabilities.yaml"], [new]) as other,
+        listening.between(*[one, other] * 9) as url,
+    ):
+        assert run("resolve", *QUESTION, "--server", url) == run("resolve", *QUESTION, *local)
 
 
 def test_a_manifest_that_changes_before_its_overlay_is_read_is_asked_again(
@@ -231,7 +243,7 @@ def test_a_manifest_that_changes_before_its_overlay_is_read_is_asked_again(
         with listening.between(one, other, other) as url:
             ran = run("resolve", *QUESTION, "--server", url)
             assert ran == run("resolve", *QUESTION, *local)
-        with listening.between(one, other, one, other, one, other) as url:
+        with listening.between(*[one, other, other] * 3) as url:
             ran = run("resolve", *QUESTION, "--server", url)
             assert ran.code == 2
             assert ran.complaint == f"{url}: its manifest keeps changing; ask again"

@@ -115,7 +115,7 @@ def test_a_manifest_that_changes_while_it_is_fetched(tmp_path: Path) -> None:
     with (
         listening.service([str(SMALL)], [write_overlay(own, "math")]) as one,
         listening.service(["capabilities.yaml"], [write_overlay(new, "torch_sdpa_math")]) as other,
-        listening.between(one, other, other) as url,
+        listening.between(one, other, other, other) as url,
         RemoteSelector(url) as remote,
     ):
         with pytest.raises(ServerError, match="changed while it was read; ask again") as raised:
