@@ -200,7 +200,7 @@ def test_what_was_replaced_is_gone_though_other_things_are_asked(tmp_path: Path)
         file.write_bytes(SMALL.read_bytes().replace(b'version: "1"', b'version: "2.%d"' % number))
         live["engine"].reload()
         gc.collect()
-        specs.append(sum(isinstance(one, PhaseSpec) for one in gc.get_objects()))
+        specs.append(sum(type(one) is PhaseSpec for one in gc.get_objects()))
     assert live["engine"].current.generation == 7
     assert [found() for found in snapshots[:-1]] == [None] * 5
     assert len({*specs[1:]}) == 1, f"the rules of old ones stay: {specs}"
