@@ -39,10 +39,14 @@ def serve(
         typer.Option(
             "--manifest",
             metavar="NAME|PATH",
-            help="Name or path; repeat to serve several. The first answers who names none. "
-            "Default: the shipped one.",
+            help="Name or path; more may follow it, or repeat it. The first answers who names "
+            "none. Default: the shipped one.",
             autocompletion=complete_manifest,
         ),
+    ] = None,
+    more: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NAME|PATH", help="More of them.", show_default=False),
     ] = None,
     overlay: OverlayOption = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
@@ -108,7 +112,9 @@ def serve(
     access = Access(None)
     if token_file is not None:
         access = Access(read_token(token_file), partial(read_token, token_file))
-    service = _service(Service, manifest or [], overlay or [], limits, access, log_requests)
+    service = _service(
+        Service, [*(manifest or ()), *(more or ())], overlay or [], limits, access, log_requests
+    )
     listening = _listening(host, port)
     for one in service.live.values():
         service.tell(one)

@@ -42,6 +42,12 @@ def client(server: Server) -> Iterator[Client]:
         yield client
 
 
+def test_more_manifests_follow_the_first(file: Path) -> None:
+    with Server([file], "vllm-0.33.0", "capabilities") as server, closing(Client(server.port)) as c:
+        served = [one["name"] for one in c.get("/readyz").json["manifests"]]
+    assert served == ["engine", "vllm-0.33.0", "capabilities"]
+
+
 def test_it_answers_sees_a_change_reloads_and_drains(
     server: Server, client: Client, file: Path
 ) -> None:
