@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
@@ -29,6 +29,7 @@ __all__ = [
     "device_here",
     "layers_of",
     "named_device",
+    "putting",
     "read_settings",
 ]
 
@@ -74,6 +75,9 @@ class Asked:
     cases: list[Case]
 
 
+Put = Callable[["Selector", "Selector | RemoteSelector"], Asked]
+
+
 class UsageError(AttnselError, ValueError):
     """Flags that do not go together."""
 
@@ -89,19 +93,24 @@ def ask_all(flags: Flags) -> Asked:
     """
     from selector.binding import Selector
 
-    request = _request(flags)
-    named = named_device(flags.arch, flags.gpu)
-    device = named or device_here("--arch 12.0 or --arch cpu")
-    put = partial(_put_to, flags, request, device, named is not None)
-    if flags.server is not None:
-        from cli.remote import ask_server
-
-        return ask_server(flags.server, flags, put)
     for name in ("timeout", "token_file", "fallback"):
         if getattr(flags, name) is not None:
             raise UsageError(f"--{name.replace('_', '-')} goes with --server")
+    put = putting(flags)
     selector = Selector.load(flags.manifest, overlays=flags.overlay, as_claimed=flags.as_claimed)
     return put(selector, selector)
+
+
+def putting(flags: Flags) -> Put:
+    """What asks a question: takes the manifest that says what its words mean, and who answers.
+
+    Raises:
+        AttnselError: the lengths or the device are unknown, refused or contradictory.
+    """
+    request = _request(flags)
+    named = named_device(flags.arch, flags.gpu)
+    device = named or device_here("--arch 12.0 or --arch cpu")
+    return partial(_put_to, flags, request, device, named is not None)
 
 
 def _put_to(

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
-
-from cli.asking import Asked, Flags, UsageError
+from cli.asking import Asked, Flags, UsageError, putting
 from cli.tokens import read_token
 from selector.exchange import ServerError
 from selector.remote import RemoteSelector
-
-if TYPE_CHECKING:
-    from selector.binding import Selector
 
 __all__ = ["ask_server"]
 
@@ -19,10 +13,8 @@ _TIMEOUT_S = 5.0
 _TRIES = 3
 _TURNS = 2
 
-Put = Callable[["Selector", "Selector | RemoteSelector"], Asked]
 
-
-def ask_server(url: str, flags: Flags, put: Put) -> Asked:
+def ask_server(url: str, flags: Flags) -> Asked:
     """What a server answers, with the manifest that it answered from.
 
     The manifest says what settings mean and words the answer. If another one answers, because it
@@ -32,6 +24,7 @@ def ask_server(url: str, flags: Flags, put: Put) -> Asked:
         AttnselError: the server refuses the question, or gives no answer.
         UsageError: an option speaks of files, which a server does not read for others.
     """
+    put = putting(flags)
     named = flags.manifest
     if named is not None and ("/" in named or named.endswith((".yaml", ".yml"))):
         raise UsageError(

@@ -63,7 +63,13 @@ def resolve(
     from selector.report.data import answer_json
     from selector.report.failure import failure_words
 
-    asked = ask_all(Flags.of(context.params))
+    flags = Flags.of(context.params)
+    if flags.server is None:
+        asked = ask_all(flags)
+    else:
+        from cli.remote import ask_server
+
+        asked = ask_server(flags.server, flags)
     where = places(asked.selector.manifest.ref.file)
     if form is Format.JSON:
         show_json(answer_json(asked.cases))
