@@ -11,7 +11,9 @@ network file system, a folder that is replaced, a link in a folder above).
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -226,7 +228,7 @@ class LiveManifest:
             return last.sources, self._snapshot(last.sources, 1)
 
     def _read(self) -> _Sources:
-        return [(str(file), read_bytes(file)) for file in self.files]
+        return [(str(file), read_bytes(_regular(file))) for file in self.files]
 
     def _take(self, sources: _Sources) -> None:
         """Swaps the snapshot for that of these sources, unless they are bad or the same."""
@@ -302,12 +304,24 @@ def _is_young(state: _State, now: float, age_ns: int) -> bool:
 def _ends_in_a_line(file: Path) -> bool:
     """Whether a file's last line has its end; one that cannot be read is not waited for."""
     try:
-        with file.open("rb") as stream:
+        with _regular(file).open("rb") as stream:
             size = stream.seek(0, os.SEEK_END)
             stream.seek(max(0, size - 1))
             return stream.read(1) in (b"\n", b"")
     except OSError:
         return True
+
+
+def _regular(file: Path) -> Path:
+    """A file, unless it is a pipe or a device, which may keep who reads it waiting forever.
+
+    Raises:
+        OSError: it is one, or is not there.
+    """
+    kind = file.stat().st_mode
+    if stat.S_ISREG(kind) or stat.S_ISDIR(kind):  # a folder says itself that it is one
+        return file
+    raise OSError(errno.EINVAL, "not a regular file", str(file))
 
 
 class LiveManifests(Mapping[str, LiveManifest]):

@@ -6,7 +6,7 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -208,6 +208,19 @@ def test_a_folder_instead_of_a_file(live: LiveManifest, file: Path) -> None:
     see(live)
     assert live.trouble is not None
     assert "is a directory" in live.trouble.message
+
+
+@pytest.mark.parametrize("clock", [later, time.time], ids=["old", "young"])
+def test_a_pipe_instead_of_a_file_is_not_waited_for(file: Path, clock: Callable[[], float]) -> None:
+    live = LiveManifest("engine", [file], clock=clock)
+    file.unlink()
+    os.mkfifo(file)
+    looks = threading.Thread(target=see, args=(live,), daemon=True)
+    looks.start()
+    looks.join(60)
+    assert not looks.is_alive()
+    assert live.trouble is not None
+    assert live.trouble.message == f"{file}: not a regular file"
 
 
 def test_a_young_file_is_read_again_though_it_looks_the_same(
