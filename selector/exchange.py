@@ -111,7 +111,7 @@ class Client:
                 except ConnectionError:
                     self.close()  # the others are no younger
             return self._exchange(_connect(self._route, until), path, body, until)
-        except (OSError, HTTPException, UnicodeError) as error:
+        except (OSError, HTTPException, ValueError) as error:  # the last by lengths below 0
             raise self._said(error) from None
 
     def close(self) -> None:

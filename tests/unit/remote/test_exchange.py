@@ -78,6 +78,12 @@ def problem(status: str, code: str) -> bytes:
         (said("200 OK", "attnsel-digest: 1", body=b"\xff"), "NOT_ATTNSEL", False, "no resolution"),
         (said("200 OK", "attnsel-digest: 1", body=b"[", length=2), "CUT", True, "breaks off"),
         (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n9\r\nx", "CUT", True, "breaks off"),
+        (
+            b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n-9\r\nx",
+            "NOT_ATTNSEL",
+            False,
+            "no HTTP server",
+        ),
         (b"", "UNREACHABLE", True, "closed connection"),
         (b"SSH-2.0-OpenSSH\r\n", "NOT_ATTNSEL", False, "no HTTP server"),
         (b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 200 + b"\r\n", "NOT_ATTNSEL", False, "no HTTP"),
