@@ -132,6 +132,8 @@ def serve(
     )
     sys.setswitchinterval(_SWITCH_S)
     _server(uvicorn, config, service, drain_delay).run([listening])
+    if hasattr(signal, "SIGHUP"):  # while the process ends, handlers no longer do
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 def _service(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import signal
 import socket
 import sys
@@ -84,6 +85,16 @@ def test_a_hangup_never_ends_it_however_early() -> None:
     finally:
         signal.signal(signal.SIGHUP, kept)
     assert handled == [service.reload_soon]
+
+
+def test_a_hangup_never_ends_it_however_late() -> None:
+    with Server([SMALL]) as server:
+        server.process.send_signal(signal.SIGTERM)
+        server.until("draining")
+        while server.process.poll() is None:
+            server.process.send_signal(signal.SIGHUP)
+            select.select([], [], [], 0.005)  # a storm would hold up the end
+        assert server.process.wait() == 0
 
 
 def test_it_listens_on_loopback_alone(server: Server) -> None:
