@@ -19,7 +19,8 @@ def read_token(file: Path) -> str:
         OSError: the file cannot be read.
         UsageError: it holds none, or one that can be guessed.
     """
-    token = file.read_bytes()[:4096].decode("ascii", "replace").strip()
+    with file.open("rb") as stream:
+        token = stream.read(4096).decode("ascii", "replace").strip()
     wanted = f"write one line of at least {_WEAKEST} ASCII characters, without blanks"
     if not token or not token.isprintable() or " " in token or "\ufffd" in token:
         raise UsageError(f"{file} holds no token; {wanted}")

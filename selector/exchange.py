@@ -90,8 +90,7 @@ class Client:
         if token is not None:
             self._headers["Authorization"] = f"Bearer {_read_token(token)}"
         self._route = _Route(parts)
-        self._lock = threading.Lock()
-        self._idle: list[HTTPConnection] = []
+        self._idle: list[HTTPConnection] = []  # changed by single steps: a lock could be forked
         self._owner = os.getpid()
 
     def ask(self, path: str, body: bytes | None = None) -> Reply:
@@ -116,16 +115,17 @@ class Client:
 
     def close(self) -> None:
         """Closes the connections that nobody uses."""
-        with self._lock:
-            idle, self._idle = self._idle, []
+        idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
 
     def _take(self) -> HTTPConnection | None:
-        with self._lock:
-            if self._owner != os.getpid():  # forked: another process speaks on these
-                self._owner, self._idle = os.getpid(), []
-            return self._idle.pop() if self._idle else None
+        if self._owner != os.getpid():  # forked: another process speaks on these
+            self._owner, self._idle = os.getpid(), []
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return None
 
     def _exchange(
         self, connection: HTTPConnection, path: str, body: bytes | None, until: float
@@ -150,11 +150,10 @@ class Client:
     def _keep(self, connection: HTTPConnection) -> None:
         if connection.sock is None:  # the server closes it
             return
-        with self._lock:
-            if len(self._idle) < _MOST_IDLE and self._owner == os.getpid():
-                self._idle.append(connection)
-                return
-        connection.close()
+        if len(self._idle) < _MOST_IDLE and self._owner == os.getpid():
+            self._idle.append(connection)
+        else:
+            connection.close()
 
     def _said(self, error: Exception) -> ServerError:
         """What went wrong, with the server's URL."""

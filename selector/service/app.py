@@ -91,6 +91,7 @@ class Service:
         self._workers = Workers(self.limits.at_once)
         self.draining = False
         self._reloading = threading.Lock()
+        self._wanted = False
         self._watch_s = watch_s
         self._ids = map("{}-{:x}".format, itertools.repeat(os.urandom(6).hex()), itertools.count(1))
         self._router = Router(
@@ -143,11 +144,18 @@ class Service:
         return await self._workers.do(work, *arguments, deadline_s=self.limits.deadline_s)
 
     def reload_soon(self, *_: object) -> None:
-        """Reads manifests and the token anew, on another thread; a handler of a signal."""
+        """Reads manifests and the token anew, on another thread; a handler of a signal.
+
+        One reload that has not begun is enough for all who want one.
+        """
+        if self._wanted:
+            return
+        self._wanted = True
         threading.Thread(target=self._reload, name="attnsel-reload", daemon=True).start()
 
     def _reload(self) -> None:
         with self._reloading:
+            self._wanted = False
             self._read_token()
             for one in self.live.values():
                 one.reload()

@@ -194,32 +194,34 @@ def _read_arrow(data: bytes, reader: RowReader, limits: Limits) -> Batch:
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         first = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
         raise Problem(400, "NOT_ARROW", f"the body is no Arrow stream: {first}") from None
-    return Batch(rows, ARROW, _tables(pyarrow, batches, reader))
+    return Batch(rows, ARROW, _tables(pyarrow, stream.schema, batches, reader))
 
 
-def _tables(arrow: Any, batches: list[Any], reader: RowReader) -> Iterator[bytes]:
+def _tables(arrow: Any, schema: Any, batches: list[Any], reader: RowReader) -> Iterator[bytes]:
     """Yields an Arrow stream: the rows' own columns, and beside them those of their answers.
 
     The text of answers is encoded as a dictionary.
     """
     from selector.tables.answers import ANSWER_COLUMNS
-    from selector.tables.batch import TableReader
+    from selector.tables.batch import TableReader, encoded_types
 
     table, sink, writer = TableReader(reader), io.BytesIO(), None
+    own = schema.names
+    names = [*(kept_name(name, own) for name in own), *ANSWER_COLUMNS]
     for batch in batches:
         for start in range(0, batch.num_rows, _ARROW_ROWS):
             for piece in table.answer(batch.slice(start, _ARROW_ROWS)):
-                own = piece.rows.schema.names
-                names = [*(kept_name(name, own) for name in own), *ANSWER_COLUMNS]
                 columns = [*piece.rows.columns, *map(piece.encoded, ANSWER_COLUMNS)]
                 rows = arrow.RecordBatch.from_arrays(columns, names=names)
                 if writer is None:
                     writer = arrow.ipc.new_stream(sink, rows.schema)
                 writer.write_batch(rows)
                 yield _drained(sink)
-    if writer is not None:
-        writer.close()
-        yield _drained(sink)
+    if writer is None:  # no rows
+        types = [*schema.types, *encoded_types().values()]
+        writer = arrow.ipc.new_stream(sink, arrow.schema(zip(names, types, strict=True)))
+    writer.close()
+    yield _drained(sink)
 
 
 def _drained(sink: io.BytesIO) -> bytes:

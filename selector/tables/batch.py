@@ -26,7 +26,7 @@ from selector.tables.numbers import Numbers, is_plain, joined, nulls, numbered, 
 from selector.tables.rows import RowReader, load_preset, requests_of
 from selector.values import Device, Model, Request
 
-__all__ = ["Answers", "TableReader", "answer_types", "resolve_table"]
+__all__ = ["Answers", "TableReader", "answer_types", "encoded_types", "resolve_table"]
 
 _MOST_ROWS = 1 << 18
 _MOST_LAYERS = 1 << 12
@@ -91,6 +91,11 @@ def answer_types(names: Sequence[str] = ANSWER_COLUMNS) -> dict[str, Any]:
     types = dict.fromkeys(("candidates", "missing", "conditions"), words)
     types |= dict.fromkeys(("num_decodes", "decode_threshold"), pyarrow.int64())
     return {name: types.get(name, pyarrow.string()) for name in names}
+
+
+def encoded_types() -> dict[str, Any]:
+    """The same where text is encoded as a dictionary."""
+    return {name: _encoded(kind) for name, kind in answer_types().items()}
 
 
 def _encoded(kind: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import threading
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -489,3 +490,19 @@ def test_a_comparison_of_served_manifests_is_worked_out_once(
     served.service.live["engine"].reload()
     served.client.post("/v1/diff", json=sides)
     assert len(worked) == 3
+
+
+def test_many_who_want_a_reload_get_one(served: Served) -> None:
+    def waiting() -> list[threading.Thread]:
+        return [one for one in threading.enumerate() if one.name == "attnsel-reload"]
+
+    with served.service._reloading:
+        for _ in range(50):
+            served.service.reload_soon()
+        (thread,) = waiting()
+    thread.join()
+    assert [line["event"] for line in served.logged()].count("reloaded") == 1
+    served.service.reload_soon()
+    for thread in waiting():
+        thread.join()
+    assert [line["event"] for line in served.logged()].count("reloaded") == 2

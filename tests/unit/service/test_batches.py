@@ -169,6 +169,21 @@ def test_an_array_is_refused_as_a_whole(serve: Serve, text: str, code: str) -> N
     assert answer.json()["code"] == code
 
 
+def test_a_table_without_rows_has_the_columns_of_others(served: Served) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+
+    def asked(table: Any) -> Any:
+        sink = io.BytesIO()
+        with pyarrow.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+        answer = served.client.post("/v1/resolve:batch", content=sink.getvalue(), headers=ARROW)
+        return pyarrow.ipc.open_stream(answer.content).read_all()
+
+    table = pyarrow.Table.from_pylist([ROW | {"query_len": 5, "error": "mine"}])
+    empty = asked(table.slice(0, 0))
+    assert (empty.num_rows, empty.schema) == (0, asked(table).schema)
+
+
 @pytest.mark.parametrize("form", ["lines", "array", "arrow"])
 def test_a_column_that_reads_like_a_known_one_is_an_error_of_its_row(
     served: Served, form: str
