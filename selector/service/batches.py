@@ -33,6 +33,7 @@ _ROWS_AT_ONCE = 1024
 _ARROW_ROWS = 1 << 15
 _MOST_SHAPES = 1 << 12
 _MOST_IDLE = 4
+_MOST_COLUMNS = 1 << 10
 
 Query = dict[str, str]
 
@@ -80,9 +81,13 @@ class Readers:
         return RowReader(selector, default, closed_world=closed_world, refuse_misspelt=True)
 
     def give_back(self, query: Query, reader: RowReader) -> None:
-        """Keeps what has read a table for the next one like it; the oldest makes room."""
-        self._idle.append((query, reader))
-        del self._idle[:-_MOST_IDLE]
+        """Keeps what has read a table for the next one like it; the oldest makes room.
+
+        One that has seen very many columns is not kept: it remembers each of them.
+        """
+        if len(reader.ignored) <= _MOST_COLUMNS:
+            self._idle.append((query, reader))
+            del self._idle[:-_MOST_IDLE]
 
 
 def _flag(query: Query, name: str) -> bool:
@@ -144,8 +149,8 @@ def _check_rows(count: int, limits: Limits) -> None:
 def _array(rows: Sequence[bytes], reader: RowReader) -> Iterator[bytes]:
     lines, before = Lines(reader), "["
     for start in range(0, len(rows), _ROWS_AT_ONCE):
-        some = rows[start : start + _ROWS_AT_ONCE]
-        texts = [lines.answer(row, start)[0] for row in some]
+        some = enumerate(rows[start : start + _ROWS_AT_ONCE], start + 1)
+        texts = [lines.answer(row, number)[0] for number, row in some]
         yield (before + ",\n".join(texts)).encode("ascii")
         before = ",\n"
     yield b"]\n" if rows else b"[]\n"
@@ -205,21 +210,18 @@ def _tables(arrow: Any, schema: Any, batches: list[Any], reader: RowReader) -> I
     from selector.tables.answers import ANSWER_COLUMNS
     from selector.tables.batch import TableReader, encoded_types
 
-    table, sink, writer = TableReader(reader), io.BytesIO(), None
     own = schema.names
     names = [*(kept_name(name, own) for name in own), *ANSWER_COLUMNS]
+    types = [*schema.types, *encoded_types().values()]
+    answered = arrow.schema(zip(names, types, strict=True))
+    table, sink = TableReader(reader), io.BytesIO()
+    writer = arrow.ipc.new_stream(sink, answered)
     for batch in batches:
         for start in range(0, batch.num_rows, _ARROW_ROWS):
             for piece in table.answer(batch.slice(start, _ARROW_ROWS)):
                 columns = [*piece.rows.columns, *map(piece.encoded, ANSWER_COLUMNS)]
-                rows = arrow.RecordBatch.from_arrays(columns, names=names)
-                if writer is None:
-                    writer = arrow.ipc.new_stream(sink, rows.schema)
-                writer.write_batch(rows)
+                writer.write_batch(arrow.RecordBatch.from_arrays(columns, schema=answered))
                 yield _drained(sink)
-    if writer is None:  # no rows
-        types = [*schema.types, *encoded_types().values()]
-        writer = arrow.ipc.new_stream(sink, arrow.schema(zip(names, types, strict=True)))
     writer.close()
     yield _drained(sink)
 

@@ -75,10 +75,9 @@ def resolve_table(
     reader = TableReader(
         RowReader(selector, default, closed_world=closed_world, load=load), reasons
     )
-    types = answer_types(ANSWER_COLUMNS if reasons else PLAIN_COLUMNS)
-    schema = pyarrow.schema([(name, _encoded(kind)) for name, kind in types.items()])
+    schema = pyarrow.schema(encoded_types(ANSWER_COLUMNS if reasons else PLAIN_COLUMNS))
     found = [
-        pyarrow.RecordBatch.from_arrays([answers.encoded(name) for name in types], schema=schema)
+        pyarrow.RecordBatch.from_arrays([*map(answers.encoded, schema.names)], schema=schema)
         for batch in table.to_batches()
         for answers in reader.answer(batch)
     ]
@@ -93,13 +92,12 @@ def answer_types(names: Sequence[str] = ANSWER_COLUMNS) -> dict[str, Any]:
     return {name: types.get(name, pyarrow.string()) for name in names}
 
 
-def encoded_types() -> dict[str, Any]:
+def encoded_types(names: Sequence[str] = ANSWER_COLUMNS) -> dict[str, Any]:
     """The same where text is encoded as a dictionary."""
-    return {name: _encoded(kind) for name, kind in answer_types().items()}
-
-
-def _encoded(kind: Any) -> Any:
-    return pyarrow.dictionary(pyarrow.int32(), kind) if kind == pyarrow.string() else kind
+    text = pyarrow.string()
+    encoded = pyarrow.dictionary(pyarrow.int32(), text)
+    types = answer_types(names)
+    return {name: encoded if kind == text else kind for name, kind in types.items()}
 
 
 class Answers(NamedTuple):

@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cli.main import app
+from selector.service.batches import Readers
 from selector.tables.rows import RowReader
 from tests.unit.service.conftest import Serve, Served
 
@@ -151,6 +152,18 @@ def test_a_table_like_one_before_gets_the_same_answers(
     after = served.client.post("/v1/resolve:batch", content=as_lines(ROWS), headers=LINES)
     assert (after.content, after.headers["attnsel-generation"]) == (first.content, "2")
     assert len(made) == 3
+
+
+def test_what_has_seen_very_many_columns_is_not_kept(served: Served) -> None:
+    """It remembers each of them, and a client may send others in every table."""
+    readers = Readers()
+    query: dict[str, str] = {}
+    for count, is_kept in ((1, True), (2000, False)):
+        reader = readers.take(served.service.live.current(None), query)
+        reader.columns(ROW | {f"own column {n}": n for n in range(count)})
+        readers.give_back(query, reader)
+        taken = readers.take(served.service.live.current(None), query)
+        assert (taken is reader) == is_kept
 
 
 @pytest.mark.parametrize(
